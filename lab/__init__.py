@@ -1,0 +1,1 @@
+"""A two-socket virtual machine as a test host."""

@@ -1,0 +1,1 @@
+"""The side that reaches servers: inventories, transports, the commands."""
