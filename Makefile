@@ -1,0 +1,43 @@
+# The few commands a person needs. `make help` lists them.
+SHELL := /bin/bash
+VENV ?= .venv
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+BIN := $(VENV)/bin
+
+.PHONY: help env audit test lint docs lock wheel clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+
+env: $(VENV)/.ready  ## the environment: a virtual environment with the locked packages
+
+$(VENV)/.ready: requirements-dev.lock pyproject.toml
+	@if [ -z "$(PYTHON)" ]; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq python3 python3-venv; \
+	  else echo "make: expected Python 3.11 or newer with the venv module, found none; install it (Debian, Ubuntu: apt-get install python3 python3-venv)" >&2; exit 1; fi; fi
+	@py="$(PYTHON)"; $${py:-python3} -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+audit: env  ## audit this machine; succeeds on clean (0) and on warnings (1)
+	@$(BIN)/nearsocket audit @local; code=$$?; [ $$code -le 1 ] || exit $$code
+
+test: env  ## the tests that need no virtual machine, linters included
+	@$(BIN)/python -m pytest
+
+lint: env  ## ruff and mypy alone
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+docs: env  ## write the generated documentation pages anew
+	@$(BIN)/python -m nearsocket.report.docs docs
+
+lock:  ## resolve the locks anew (needs uv)
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --group dev pyproject.toml -o requirements-dev.lock
+
+wheel: env  ## build the wheel into dist/
+	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist .
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

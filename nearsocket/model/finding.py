@@ -1,0 +1,84 @@
+"""A finding: one check's verdict on one subject, with evidence and remedy."""
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Iterable, Optional, Tuple
+
+
+class Status(str, enum.Enum):
+    """The five things that a check can say; the value is the word in JSON."""
+
+    PASS = "pass"  # noqa: S105 - a verdict, not a password
+    WARN = "warn"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+    NOT_APPLICABLE = "not-applicable"
+
+
+#: Findings whose `unknown` decides the exit code (DESIGN, exit codes).
+CORE_IDS = frozenset({"host.reachable", "nccl.buffer-placement", "nccl.cumem-in-force", "topology.gpu-node"})
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a finding rests on: the source's name (a path, a command) and the text as read."""
+
+    source: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Waived:
+    """Why a finding is not counted; `expires` is an ISO date."""
+
+    reason: str
+    owner: str
+    expires: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One verdict. `id` is stable (`concern.kebab-case`); the functions below leave it empty and the runner stamps it.
+
+    `summary` is one line with the figure; `remedy` can be pasted and is None on a pass.
+    """
+
+    id: str
+    status: Status
+    subject: str
+    summary: str
+    evidence: Tuple[Evidence, ...] = ()
+    remedy: Optional[str] = None
+    waived: Optional[Waived] = None
+
+    def __post_init__(self) -> None:
+        if self.status is Status.PASS and not self.evidence:
+            raise ValueError(f"{self.id or 'a check'} passes {self.subject!r} without evidence; absence of evidence is unknown")
+        if self.status is Status.PASS and self.remedy is not None:
+            raise ValueError(f"{self.id or 'a check'} passes {self.subject!r} and yet offers a remedy")
+
+
+def passed(subject: str, summary: str, evidence: Iterable[Evidence]) -> Finding:
+    """The thing holds, and the evidence shows it (at least one piece)."""
+    return Finding("", Status.PASS, subject, summary, tuple(evidence))
+
+
+def warned(subject: str, summary: str, evidence: Iterable[Evidence], remedy: str) -> Finding:
+    """The thing works today by luck or below its best."""
+    return Finding("", Status.WARN, subject, summary, tuple(evidence), remedy)
+
+
+def failed(subject: str, summary: str, evidence: Iterable[Evidence], remedy: str) -> Finding:
+    """The thing is wrong and costs speed or service."""
+    return Finding("", Status.FAIL, subject, summary, tuple(evidence), remedy)
+
+
+def unknown(subject: str, summary: str, evidence: Iterable[Evidence] = (), remedy: Optional[str] = None) -> Finding:
+    """The host did not show enough to judge; the remedy says how to find out."""
+    return Finding("", Status.UNKNOWN, subject, summary, tuple(evidence), remedy)
+
+
+def not_applicable(subject: str, summary: str, evidence: Iterable[Evidence] = ()) -> Finding:
+    """The question does not arise here; the summary says why."""
+    return Finding("", Status.NOT_APPLICABLE, subject, summary, tuple(evidence))
