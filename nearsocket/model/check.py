@@ -1,11 +1,13 @@
 """How a check is declared: a plain function from a host to findings, with a stable id."""
+
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Callable, Iterable, List, Tuple
+from typing import Callable
 
 from nearsocket.model.finding import CORE_IDS, Evidence, Finding, Status
 from nearsocket.model.host import Host
@@ -33,10 +35,10 @@ class Check:
         """Whether `unknown` here decides the exit code."""
         return self.id in CORE_IDS
 
-    def run(self, host: Host) -> Tuple[Finding, ...]:
+    def run(self, host: Host) -> tuple[Finding, ...]:
         """The check's findings on this host, ids stamped; a fault inside the check is an `unknown`, never a crash."""
         try:
-            found: List[Finding] = [dataclasses.replace(finding, id=self.id) for finding in self.function(host)]
+            found: list[Finding] = [dataclasses.replace(finding, id=self.id) for finding in self.function(host)]
         except Exception as error:  # a user's check is code we do not know
             where = f"{type(error).__name__}: {error}"
             summary = f"the check itself failed ({where}); the other checks are not affected"

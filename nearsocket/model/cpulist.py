@@ -1,15 +1,16 @@
 """CPU and node lists as the kernel writes them: `0-11,24-35`, and hexadecimal masks `ffff,0000ffff`."""
+
 from __future__ import annotations
 
 import re
-from typing import FrozenSet, Iterable, List
+from collections.abc import Iterable
 
 _PART = re.compile(r"(\d{1,6})(?:-(\d{1,6})(?::(\d{1,6})/(\d{1,6}))?)?\Z")
 #: More than any kernel can be built for (CONFIG_NR_CPUS is at most 8192); a larger number is a damaged text.
 LARGEST = 65536
 
 
-def parse(text: str) -> FrozenSet[int]:
+def parse(text: str) -> frozenset[int]:
     """The numbers of a list such as `0-3,8` (`0-31:2/4` too: the first two of each four, kernel cpumask format).
 
     An empty text is the empty set. Raises ValueError for anything else.
@@ -29,7 +30,7 @@ def parse(text: str) -> FrozenSet[int]:
     return frozenset(numbers)
 
 
-def parse_mask(text: str) -> FrozenSet[int]:
+def parse_mask(text: str) -> frozenset[int]:
     """The numbers of a hexadecimal mask of 32-bit words, highest word first: `38,00000380` is 7-9,35-37.
 
     Raises ValueError for anything else.
@@ -50,7 +51,7 @@ def parse_mask(text: str) -> FrozenSet[int]:
 
 def render(numbers: Iterable[int]) -> str:
     """The shortest list text of these numbers, ascending: `0-3,8`."""
-    parts: List[List[int]] = []
+    parts: list[list[int]] = []
     for number in sorted(set(numbers)):
         if parts and number == parts[-1][1] + 1:
             parts[-1][1] = number

@@ -1,9 +1,11 @@
 """A finding: one check's verdict on one subject, with evidence and remedy."""
+
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Iterable, Optional, Tuple
+from typing import Optional
 
 
 class Status(str, enum.Enum):
@@ -48,7 +50,7 @@ class Finding:
     status: Status
     subject: str
     summary: str
-    evidence: Tuple[Evidence, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
     remedy: Optional[str] = None
     waived: Optional[Waived] = None
 

@@ -1,9 +1,11 @@
 """The host: typed values made from a snapshot. Checks, plans and reports read this and nothing else."""
+
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import FrozenSet, Mapping, Optional, Tuple
+from typing import Optional
 
 from nearsocket.model.snapshot import MISSING, Source
 
@@ -31,10 +33,10 @@ class Node:
 
     id: int
     socket: Optional[int]
-    cpus: FrozenSet[int]
+    cpus: frozenset[int]
     memory: Optional[NodeMemory]
     memoryless: bool = False
-    distances: Tuple[int, ...] = ()
+    distances: tuple[int, ...] = ()
 
     @property
     def cpuless(self) -> bool:
@@ -47,8 +49,8 @@ class Socket:
     """A CPU package and its nodes (several under SNC or NPS)."""
 
     id: int
-    nodes: Tuple[int, ...]
-    cpus: FrozenSet[int]
+    nodes: tuple[int, ...]
+    cpus: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -78,15 +80,15 @@ class Device:
     name: str
     node: Optional[int]
     socket: Optional[int]
-    claims: Tuple[NodeClaim, ...]
+    claims: tuple[NodeClaim, ...]
     link: PciLink
-    bridges: Tuple[str, ...]
+    bridges: tuple[str, ...]
     bridge_links: Mapping[str, PciLink]
     root: str
     driver: Optional[str]
 
     @property
-    def nodes_claimed(self) -> FrozenSet[int]:
+    def nodes_claimed(self) -> frozenset[int]:
         """The different nodes that sources name."""
         return frozenset(claim.node for claim in self.claims if claim.node is not None)
 
@@ -97,12 +99,12 @@ class Gpu(Device):
 
     index: Optional[int] = None
     uuid: Optional[str] = None
-    cpus: FrozenSet[int] = frozenset()
+    cpus: frozenset[int] = frozenset()
     memory_bytes: Optional[int] = None
     memory_used_bytes: Optional[int] = None
     persistence: Optional[bool] = None
     ecc_uncorrected: Optional[int] = None
-    throttle: Tuple[str, ...] = ()
+    throttle: tuple[str, ...] = ()
     links: Mapping[str, str] = field(default_factory=dict)
     p2p: Mapping[str, str] = field(default_factory=dict)
     nvlinks_active: Optional[int] = None
@@ -112,7 +114,7 @@ class Gpu(Device):
 class Nic(Device):
     """A network card and its interface names."""
 
-    interfaces: Tuple[str, ...] = ()
+    interfaces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Mount:
     point: str
     kind: str
     source: str
-    options: Tuple[str, ...]
+    options: tuple[str, ...]
     policy: Optional[str] = None
 
 
@@ -148,8 +150,8 @@ class Buffer:
     size_bytes: int
     by_node: Mapping[int, int]
     deleted: bool
-    pids: Tuple[int, ...] = ()
-    policies: Tuple[str, ...] = ()
+    pids: tuple[int, ...] = ()
+    policies: tuple[str, ...] = ()
 
     @property
     def present_bytes(self) -> int:
@@ -176,29 +178,29 @@ class Process:
     start_ticks: int
     uid: int
     comm: str
-    command: Tuple[str, ...]
+    command: tuple[str, ...]
     title: str
     cgroup: str
     container: Optional[str]
     unit: Optional[str]
-    cpus: FrozenSet[int]
-    mems_allowed: FrozenSet[int]
+    cpus: frozenset[int]
+    mems_allowed: frozenset[int]
     policy: Optional[str]
     sys_nice: Optional[bool]
     environ: Optional[Mapping[str, str]]
     environ_reason: Optional[str]
-    gpus: Tuple[str, ...]
+    gpus: tuple[str, ...]
     gpu_bytes: Mapping[str, Optional[int]]
     engine: Optional[Engine]
     rank: Optional[int]
     shm_mount: Optional[Mount]
     shm_size_bytes: Optional[int]
     shm_free_bytes: Optional[int]
-    buffers: Tuple[Buffer, ...]
+    buffers: tuple[Buffer, ...]
     buffers_by: Optional[str]
     buffers_reason: Optional[str]
     nccl_log: Optional[str] = None
-    nspid: Tuple[int, ...] = ()
+    nspid: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -211,19 +213,19 @@ class Container:
     image: str
     pid: int
     privileged: bool
-    cap_add: Tuple[str, ...]
-    security_opt: Tuple[str, ...]
+    cap_add: tuple[str, ...]
+    security_opt: tuple[str, ...]
     ipc_mode: str
     shm_size_bytes: Optional[int]
     cpuset_cpus: str
     cpuset_mems: str
     cgroup_parent: str
-    gpu_requests: Tuple[str, ...]
-    devices: Tuple[str, ...]
-    cdi_devices: Tuple[str, ...]
-    mounts: Tuple[Tuple[str, str, str], ...]
+    gpu_requests: tuple[str, ...]
+    devices: tuple[str, ...]
+    cdi_devices: tuple[str, ...]
+    mounts: tuple[tuple[str, str, str], ...]
     environ: Mapping[str, str]
-    command: Tuple[str, ...]
+    command: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -232,12 +234,12 @@ class Replica:
 
     name: str
     engine: Optional[Engine]
-    pids: Tuple[int, ...]
-    gpus: Tuple[str, ...]
-    sockets: Tuple[int, ...]
+    pids: tuple[int, ...]
+    gpus: tuple[str, ...]
+    sockets: tuple[int, ...]
     container: Optional[str]
     unit: Optional[str]
-    buffers: Tuple[Buffer, ...]
+    buffers: tuple[Buffer, ...]
 
 
 @dataclass(frozen=True)
@@ -289,26 +291,26 @@ class Host:
     uid: Optional[int]
     kernel: Optional[str]
     os_id: Optional[str]
-    sockets: Tuple[Socket, ...]
-    nodes: Tuple[Node, ...]
-    gpus: Tuple[Gpu, ...]
-    nics: Tuple[Nic, ...]
-    mounts: Tuple[Mount, ...]
-    processes: Tuple[Process, ...]
-    replicas: Tuple[Replica, ...]
-    buffers: Tuple[Buffer, ...]
-    containers: Tuple[Container, ...]
-    packages: Tuple[Package, ...]
-    holds: FrozenSet[str]
+    sockets: tuple[Socket, ...]
+    nodes: tuple[Node, ...]
+    gpus: tuple[Gpu, ...]
+    nics: tuple[Nic, ...]
+    mounts: tuple[Mount, ...]
+    processes: tuple[Process, ...]
+    replicas: tuple[Replica, ...]
+    buffers: tuple[Buffer, ...]
+    containers: tuple[Container, ...]
+    packages: tuple[Package, ...]
+    holds: frozenset[str]
     driver: Driver
-    modules: FrozenSet[str]
-    units: Tuple[Unit, ...]
+    modules: frozenset[str]
+    units: tuple[Unit, ...]
     sysctl: Mapping[str, str]
     sources: Mapping[str, Source]
     arc_bytes: Optional[int] = None
     arc_min_bytes: Optional[int] = None
-    near: Optional[FrozenSet[int]] = None
-    notes: Tuple[str, ...] = ()
+    near: Optional[frozenset[int]] = None
+    notes: tuple[str, ...] = ()
 
     def source(self, name: str) -> Source:
         """The status of that source; an absent one with a reason where the snapshot lacks it."""
@@ -331,6 +333,6 @@ class Host:
         found = self.node(node)
         return found.socket if found else None
 
-    def nodes_of_socket(self, socket: int) -> FrozenSet[int]:
+    def nodes_of_socket(self, socket: int) -> frozenset[int]:
         """The nodes of that socket."""
         return frozenset(node.id for node in self.nodes if node.socket == socket)

@@ -1,15 +1,19 @@
 """A snapshot: what one host said about itself at one moment. Raw sources, nothing judged."""
+
 from __future__ import annotations
 
 import enum
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Optional
+
+from nearsocket.model.errors import UsageError
 
 SCHEMA = "nearsocket.snapshot/1"
 
 
-class SnapshotError(Exception):
+class SnapshotError(UsageError):
     """A text that should be a snapshot is not one; the message says what was expected and found."""
 
 
@@ -69,10 +73,10 @@ class Snapshot:
 
     def to_json(self, indent: Optional[int] = 1) -> str:
         """The snapshot as its JSON text, keys in a stable order."""
-        sources: Dict[str, Any] = {}
+        sources: dict[str, Any] = {}
         for name in sorted(self.sources):
             source = self.sources[name]
-            entry: Dict[str, Any] = {"status": source.status.value, "took_s": round(source.took_s, 4)}
+            entry: dict[str, Any] = {"status": source.status.value, "took_s": round(source.took_s, 4)}
             for key in ("text", "data", "reason"):
                 value = getattr(source, key)
                 if value is not None:
@@ -125,5 +129,7 @@ def _source(name: str, entry: Any) -> Source:
         if not (text is None or isinstance(text, str)) or not (reason is None or isinstance(reason, str)):
             raise TypeError("text and reason are texts")
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise SnapshotError(f"source {name!r} in the snapshot: expected {{status, text or data, reason, took_s}}, found {str(entry)[:80]!r}") from None
+        raise SnapshotError(
+            f"source {name!r} in the snapshot: expected {{status, text or data, reason, took_s}}, found {str(entry)[:80]!r}"
+        ) from None
     return Source(status, text, entry.get("data"), reason, took_s)

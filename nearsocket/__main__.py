@@ -1,0 +1,5 @@
+"""`python -m nearsocket` is the command line."""
+
+from nearsocket.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""Verdicts that several checks, commands and deploys share: values in, findings out."""

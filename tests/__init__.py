@@ -1,0 +1,1 @@
+"""The tests. `tests.build` makes hosts for the checks."""
