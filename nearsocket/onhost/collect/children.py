@@ -43,7 +43,7 @@ def kill_group(group: int) -> None:
     gone(group)
 
 
-def _stop(signum: int, frame: object) -> None:
+def _stop(_signum: int, _frame: object) -> None:
     for group in list(_live):
         kill_group(group)
     os._exit(1)

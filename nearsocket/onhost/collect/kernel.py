@@ -24,7 +24,7 @@ SYSCTLS = (
 MM = ("transparent_hugepage/enabled", "transparent_hugepage/defrag", "transparent_hugepage/shmem_enabled", "lru_gen/enabled")
 
 
-def release(context: Context) -> Source:
+def release(_context: Context) -> Source:
     """`uname -r`."""
     return ok_text(os.uname().release)
 
@@ -90,7 +90,7 @@ def _default(context: Context, installed: list[str]) -> str | None:
             return name
     for link in ("/boot/vmlinuz", "/vmlinuz"):
         try:
-            target = os.readlink(context.path(link)).rpartition("vmlinuz-")[2]
+            target = str(context.path(link).readlink()).rpartition("vmlinuz-")[2]
         except OSError:
             continue
         if target in installed:

@@ -8,6 +8,7 @@ import re
 import stat
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Optional
 
 from nearsocket.model.snapshot import Source
@@ -19,8 +20,9 @@ _LOG_CAP, _TOTAL_CAP = 256 << 10, 2 << 20
 _CONF_CAP = 1 << 16
 #: What the parser of NCCL logs reads (nearsocket/model/parsers); other lines stay on the host.
 _KEPT = re.compile(
-    r"NCCL version|set by environment|NCCL_[A-Z0-9_]+ set|cudaDriverVersion|CUMEM|cuMem|MMAP|shareable|Channel \S+.* via |\bvia (?:SHM|P2P|NET|direct)"
-    r"|affinity|Affinity|nRanks|nranks|rank \d+|falling back|NCCL WARN|Topology detection|comm 0x|P2P Chunksize|Connected all|NVLS|shm"
+    r"NCCL version|set by environment|NCCL_[A-Z0-9_]+ set|cudaDriverVersion|CUMEM|cuMem|MMAP|shareable|Channel \S+.* via "
+    r"|\bvia (?:SHM|P2P|NET|direct)|[Aa]ffinity|nRanks|nranks|rank \d+|falling back|NCCL WARN|Topology detection|comm 0x"
+    r"|P2P Chunksize|Connected all|NVLS|shm"
 )
 _SIGN = re.compile(rb"NCCL (?:INFO|WARN|version|TRACE)")
 _FREE_FORM = re.compile(r"\.(?:log|txt|out|err)\Z|nccl", re.IGNORECASE)
@@ -49,7 +51,7 @@ def conf(context: Context) -> Source:
 
 def _root_identity(pid: Optional[int]) -> Optional[tuple[int, int]]:
     try:
-        facts = os.stat(f"/proc/{pid}/root/." if pid else "/")
+        facts = Path(f"/proc/{pid}/root/." if pid else "/").stat()
     except OSError:
         return None
     return facts.st_dev, facts.st_ino
@@ -120,7 +122,7 @@ def _logs(pid: int) -> Iterator[dict[str, Any]]:
 def _log(link: str, target: str) -> Optional[dict[str, Any]]:
     """One log through its descriptor's link, which a rename or a container's own view of paths cannot mislead."""
     try:
-        if not stat.S_ISREG(os.stat(link).st_mode):
+        if not stat.S_ISREG(Path(link).stat().st_mode):
             return None
         fd = os.open(link, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -146,10 +148,9 @@ def relevant(head: bytes, tail: bytes) -> str:
     for line in (decode(head) + ("\n" if tail else "") + decode(tail)).split("\n"):
         if not _KEPT.search(line):
             continue
-        line = redact.text(line[:2000])
-        size += len(line) + 1
+        kept.append(redact.text(line[:2000]))
+        size += len(kept[-1]) + 1
         if size > _LOG_CAP:
-            kept.append(CUT)
+            kept[-1] = CUT
             break
-        kept.append(line)
     return "\n".join(kept)

@@ -33,6 +33,6 @@ def cpus(context: Context) -> Source:
     return read_files(context.path("/sys/devices/system/cpu"), patterns)
 
 
-def numactl(context: Context) -> Source:
+def numactl(_context: Context) -> Source:
     """`numactl -H`."""
     return command.source(["numactl", "-H"], 5)

@@ -58,7 +58,7 @@ def upgrades(context: Context) -> Source:
     return ok(texts) if texts else absent("no file in /etc/apt/apt.conf.d names unattended upgrades, no /etc/dnf/automatic.conf")
 
 
-def dkms(context: Context) -> Source:
+def dkms(_context: Context) -> Source:
     """`dkms status`."""
     return command.source(["dkms", "status"], 10)
 

@@ -69,7 +69,7 @@ def file_links(pid: int) -> dict[int, str]:
     links: dict[int, str] = {}
     for name in os.listdir(folder):  # noqa: PTH208
         try:
-            links[int(name)] = os.readlink(folder / name)
+            links[int(name)] = str((folder / name).readlink())
         except OSError:
             continue  # closed in between
     return links

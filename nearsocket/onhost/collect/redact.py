@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 REDACTED = "<redacted>"
 
-_WORDS = frozenset(
+_WORD_LIST = (
     "key apikey token secret password passwd passphrase pass pwd credential credentials cred creds auth authorization"
-    " authentication bearer cookie cookies signature sas jwt pat pin keys secrets passwords tokens login netrc".split()
+    " authentication bearer cookie cookies signature sas jwt pat pin keys secrets passwords tokens login netrc"
 )
+_WORDS = frozenset(_WORD_LIST.split())
 _ENDINGS = ("apikey", "accesskey", "secretkey", "privatekey", "token", "secret", "password", "passwd", "passphrase", "credentials")
 _CUTS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
 _COUNT = re.compile(r"-?\d{1,10}\Z|(?i:true|false|none|auto)\Z")
@@ -37,9 +38,7 @@ _ALLOWED = (
     "UCX_",
     "TRITON_",
 )
-_ALLOWED_WHOLE = frozenset(
-    "LD_PRELOAD LD_LIBRARY_PATH RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GOMP_CPU_AFFINITY KMP_AFFINITY MALLOC_CONF".split()
-)
+_ALLOWED_WHOLE = "LD_PRELOAD LD_LIBRARY_PATH RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GOMP_CPU_AFFINITY KMP_AFFINITY MALLOC_CONF"
 
 # A value: quoted parts and bare ones in a row; an open quote takes the rest of its line.
 _VALUE = r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\\.|[^\s"'\\])+(?:["'][^\n]*)?|["'][^\n]*"""
@@ -138,7 +137,7 @@ def environ(pairs: Mapping[str, str]) -> dict[str, str]:
     return {
         name: text(value)
         for name, value in sorted(pairs.items())
-        if (name.startswith(_ALLOWED) or name in _ALLOWED_WHOLE) and not is_secret(name, value)
+        if (name.startswith(_ALLOWED) or name in _ALLOWED_WHOLE.split()) and not is_secret(name, value)
     }
 
 

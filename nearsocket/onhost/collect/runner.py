@@ -65,24 +65,25 @@ def _reason(error: Exception) -> str:
 def run_jobs(jobs: Sequence[Job], context: Context, deadline: float) -> dict[str, Source]:
     """Every job's source. `deadline` is time.monotonic's; a source that did not answer by its end is a time-out."""
     done: dict[str, Source] = {}
-    waiting, running, dying = list(jobs), [], dict[int, float]()
-    running_jobs: list[_Running] = running
+    waiting = list(jobs)
+    running: list[_Running] = []
+    dying: dict[int, float] = {}
     poller = select.poll()
-    while waiting or running_jobs:
+    while waiting or running:
         now = time.monotonic()
-        for job in [job for job in waiting if all(name in done for name in job.after)][: WIDTH - len(running_jobs)]:
+        for job in [job for job in waiting if all(name in done for name in job.after)][: WIDTH - len(running)]:
             waiting.remove(job)
             if now >= deadline:
                 done[job.name] = Source(SourceStatus.TIMEOUT, reason="not reached within the time limit of the whole")
                 continue
             one = _start(job, replace(context, results=dict(done)), deadline)
-            running_jobs.append(one)
+            running.append(one)
             poller.register(one.fd, select.POLLIN | select.POLLHUP)
-        if not running_jobs:
+        if not running:
             continue
-        soonest = min([one.end for one in running_jobs] + [at for at in dying.values()])
+        soonest = min([one.end for one in running] + list(dying.values()))
         ready = {fd for fd, _ in poller.poll(max(0.0, soonest - time.monotonic()) * 1000 + 1)}
-        for one in list(running_jobs):
+        for one in list(running):
             ended = False
             if one.fd in ready:
                 chunk = os.read(one.fd, 1 << 20)
@@ -91,7 +92,7 @@ def run_jobs(jobs: Sequence[Job], context: Context, deadline: float) -> dict[str
             if ended or time.monotonic() >= one.end:
                 poller.unregister(one.fd)
                 os.close(one.fd)
-                running_jobs.remove(one)
+                running.remove(one)
                 done[one.job.name] = _finish(one, ended, dying)
         _kill_late(dying)
     _bury(dying)
