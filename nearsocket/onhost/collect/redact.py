@@ -45,8 +45,9 @@ _VALUE = r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\\.|[^\s"'\\])+(?:["'][^\n]*)?|["'
 _ASSIGNED = re.compile(
     r"""(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<between>\\?["']?(?:\[\])?\s{0,4}(?::=|=>|[=:])[ \t]{0,4})(?P<value>""" + _VALUE + ")"
 )
+# The value is looked at, not taken: behind a harmless option may stand the next option.
 _OPTION = re.compile(
-    r"""(?P<name>(?<![\w-])--?[A-Za-z][\w.-]*)(?P<between>["']?[ \t]+)(?P<value>(?!--?[A-Za-z])(?:""" + _VALUE + "))"
+    r"""(?P<name>(?<![\w-])--?[A-Za-z][\w.-]*)(?P<between>["']?[ \t]+)(?!--[A-Za-z])(?=(?P<value>""" + _VALUE + "))"
 )
 _USERINFO = re.compile(r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s/@\"']*|[^\s/@\"':]*:[^\s@\"']*)@")
 _SCHEMES = re.compile(r"\b(?P<scheme>Bearer|Basic|Token)[ \t]+[A-Za-z0-9+/=._~-]{6,}", re.IGNORECASE)
@@ -73,7 +74,7 @@ def text(value: str) -> str:
     value = _USERINFO.sub(rf"\g<scheme>{REDACTED}@", value)
     value = _SCHEMES.sub(rf"\g<scheme> {REDACTED}", value)
     value = _ASSIGNED.sub(_assigned, value)
-    return _OPTION.sub(_option, value)
+    return _options(value)
 
 
 def _assigned(match: re.Match[str]) -> str:
@@ -85,10 +86,13 @@ def _assigned(match: re.Match[str]) -> str:
     return f"{name}{between}{_ASSIGNED.sub(_assigned, value)}" if ("=" in value or ":" in value) else match[0]
 
 
-def _option(match: re.Match[str]) -> str:
-    if is_secret(match["name"], match["value"]):
-        return f"{match['name']}{match['between']}{_around(match['value'])}"
-    return match[0]
+def _options(value: str) -> str:
+    parts, at = [], 0
+    for match in _OPTION.finditer(value):
+        if match.start() >= at and is_secret(match["name"], match["value"]):
+            parts.extend((value[at : match.end()], _around(match["value"])))
+            at = match.end("value")
+    return "".join(parts) + value[at:]
 
 
 def _around(value: str) -> str:
