@@ -59,7 +59,7 @@ def test_endless_output_is_cut_and_ends_in_time(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_missing_command_is_said_to_be_missing() -> None:
-    with pytest.raises(FileNotFoundError, match="^no-such-tool is not installed$"):
+    with pytest.raises(FileNotFoundError, match=r"^no-such-tool is not installed$"):
         command.run(["no-such-tool"], 1)
 
 
