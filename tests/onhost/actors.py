@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -104,21 +102,28 @@ def process(code: str, *args: object, argv0: str | None = None, env: dict[str, s
         end(one)
 
 
+_CROWD = """
+import os, signal, sys
+pids = []
+for _ in range(int(sys.argv[1])):
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+    pids.append(pid)
+print(*pids, flush=True)
+sys.stdin.read()
+for pid in pids:
+    os.kill(pid, signal.SIGKILL)
+for pid in pids:
+    os.waitpid(pid, 0)
+"""
+
+
 @contextlib.contextmanager
 def crowd(count: int) -> Iterator[list[int]]:
-    """That many sleeping processes, forked from this one without exec."""
-    pids: list[int] = []
+    """That many sleeping processes, forked from one small parent that ends them when its input closes."""
+    parent = start(_CROWD, count)
     try:
-        for _ in range(count):
-            pid = os.fork()
-            if pid == 0:
-                ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-                while True:
-                    signal.pause()
-            pids.append(pid)
-        yield pids
+        yield [int(word) for word in line(parent).split()]
     finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-        for pid in pids:
-            os.waitpid(pid, 0)
+        parent.communicate(timeout=60)
