@@ -283,7 +283,8 @@ class Unit:
 class Host:
     """One host. `near` is the user's word on the GPUs' nodes (`--near`), None where not given.
 
-    `sources` keeps each source's status, so that a check can say why it does not know.
+    `sources` keeps each source's status, so that a check can say why it does not know. `program` is what the program
+    that read the host says about itself (version, python, took_s).
     """
 
     name: str
@@ -311,6 +312,7 @@ class Host:
     arc_min_bytes: Optional[int] = None
     near: Optional[frozenset[int]] = None
     notes: tuple[str, ...] = ()
+    program: Mapping[str, str] = field(default_factory=dict)
 
     def source(self, name: str) -> Source:
         """The status of that source; an absent one with a reason where the snapshot lacks it."""
