@@ -34,8 +34,12 @@ def why(host: Host, name: str) -> str:
 
 
 def refused(host: Host, name: str) -> bool:
-    """Whether the source may hold something that this reading did not get: denied, out of time or broken, but not absent."""
-    return host.source(name).status in (SourceStatus.DENIED, SourceStatus.TIMEOUT, SourceStatus.ERROR)
+    """Whether the source may hold something that this reading did not get: denied, out of time, broken or never asked for.
+
+    False where it was read and where it is absent on the host, which is an answer too.
+    """
+    status = host.source(name).status
+    return name not in host.sources or status in (SourceStatus.DENIED, SourceStatus.TIMEOUT, SourceStatus.ERROR)
 
 
 def because(host: Host, *names: str) -> tuple[Evidence, ...]:
