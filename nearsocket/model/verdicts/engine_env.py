@@ -55,14 +55,14 @@ class Setting:
 
 
 def lookup(group: Group, name: str) -> Setting:
-    """The variable's value: the container's environment, else a rank's own, else the words of the unit's command.
+    """The variable's value: the container's environment, else the launcher's or a rank's own, else the words of the unit's command.
 
-    A rank's /proc/PID/environ comes second: engines change it for their children, and SGLang's titles wipe it.
+    A rank's /proc/PID/environ comes late: engines change it for their children, and SGLang's titles wipe it.
     """
     if group.container is not None:
         source = f"{group.runtime} inspect {group.container_word}"
         return Setting(_plain(group.container.environ, name), True, source)
-    for process in (*group.processes, *group.ranks):
+    for process in sorted(group.processes, key=lambda process: process.rank is not None):
         if process.environ is not None:
             return Setting(_plain(process.environ, name), True, f"/proc/{process.pid}/environ")
     if group.unit is not None:
