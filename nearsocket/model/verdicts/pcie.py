@@ -68,7 +68,8 @@ def judge_link(gpu: Gpu, nvml: Mapping[str, Any]) -> Finding:
     for number, link in enumerate(_above(gpu)):
         if _rate(link) and _rate(own) and _rate(link) < 0.99 * _rate(own):
             at = gpu.bridges[2 * number + 1]
-            summary = f"behind a narrower bridge: {at} is connected by x{link.width}, {_rate(link) / _rate(own):.0%} of the GPU's own link"
+            share = f"{_rate(link) / _rate(own):.0%} of the GPU's own link"
+            summary = f"behind a narrower bridge: {at} is connected by x{link.width}, {share}"
             return warned(subject, summary, evidence, f"sudo lspci -vvs {quoted(at)} | grep -E 'LnkCap|LnkSta'")
     slower = own.able_speed and own.lower.max_speed_gts and own.able_speed < own.lower.max_speed_gts
     limit = f" (the slot's limit, the GPU could {own.lower.max_speed_gts:g})" if slower else ""

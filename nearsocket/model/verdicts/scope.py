@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Optional
 
 from nearsocket.model import cpulist, near
-from nearsocket.model.finding import Evidence, Finding, not_applicable, unknown
+from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, unknown
 from nearsocket.model.host import Host
+from nearsocket.model.verdicts import binding
 from nearsocket.model.verdicts.reading import because, files, mapping, refused, text, told, why
 
 
@@ -64,8 +65,7 @@ def without_nodes(host: Host) -> Optional[Finding]:
 
 def one_socket(host: Host) -> bool:
     """Whether all nodes with memory are known to be on one socket. A node whose socket is not known counts as another one."""
-    holding = [node for node in host.nodes if not node.memoryless]
-    return len(holding) <= 1 or (None not in {n.socket for n in holding} and len({n.socket for n in holding}) == 1)
+    return len([node for node in host.nodes if not node.memoryless]) <= 1 or binding.one_socket(host)
 
 
 def own_nodes(host: Host) -> frozenset[int]:
@@ -83,6 +83,13 @@ def near_unknown(host: Host) -> Finding:
     claims = tuple(told(f"{claim.source} {gpu.pci}", claim.text) for gpu in host.gpus for claim in gpu.claims)
     summary = "which nodes are near is not known: no source names a GPU's node (see topology.gpu-node)"
     return unknown(host.name, summary, claims, f"nearsocket audit --near 0 {host.name}  # with the nodes of the GPUs' socket")
+
+
+def no_memory(nodes: frozenset[int]) -> Finding:
+    """The finding to give where GPUs sit on nodes that have no memory."""
+    summary = "a GPU sits on it and it has no memory (see topology.node-population): its buffers lie elsewhere"
+    evidence = Evidence("nodes has_memory", f"lacks node {cpulist.render(nodes)}")
+    return failed(f"node {cpulist.render(nodes)}", summary, (evidence,), "numactl -H")
 
 
 def nodes_read(host: Host) -> Evidence:
