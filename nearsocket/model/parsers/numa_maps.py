@@ -137,7 +137,17 @@ def _mapping(number: int, line: str, process: int, pid: Optional[int], address: 
             odd = True
     size = counts.get("kernelpagesize_kB", 0) * 1024
     return MapLine(
-        number, line.strip(), process, pid, address, policy, file, deleted, pages, size or PAGE_BYTES, _whole(pages, counts, sized, odd)
+        number,
+        line.strip(),
+        process,
+        pid,
+        address,
+        policy,
+        file,
+        deleted,
+        pages,
+        size or PAGE_BYTES,
+        _whole(pages, counts, sized, odd),
     )
 
 
