@@ -96,19 +96,22 @@ class _Row:
         for replica in self.host.replicas:
             cells = [self._replica(replica, home) for home in self.homes]
             if any(cells):
-                title = self.pen.outside(replica.name, "bold")
-                parts.append(self._edge([title] * len(cells), self.pen.glyphs.tee_left, self.pen.glyphs.tee_right))
+                parts.append(self._divider(self.pen.outside(replica.name, "bold"), cells))
                 parts += self._section(self._thread(replica, cells))
         others = [self._others(home) for home in self.homes]
         if any(others):
-            title = Text("in no replica", "bold")
-            parts.append(self._edge([title] * len(others), self.pen.glyphs.tee_left, self.pen.glyphs.tee_right))
+            parts.append(self._divider(Text("in no replica", "bold"), others))
             parts += self._section(others)
         parts.append(self._edge([Text()] * len(self.homes), *self.pen.glyphs.corners[2:]))
         return parts
 
     def _title(self, home: Home) -> Text:
         return Text("socket not known" if home.socket is None else f"socket {home.socket}", "bold")
+
+    def _divider(self, title: Text, columns: Sequence[Sequence[Cell]]) -> Text:
+        """A line between sections, with the title where there is something below it."""
+        titles = [title if column else Text() for column in columns]
+        return self._edge(titles, self.pen.glyphs.tee_left, self.pen.glyphs.tee_right)
 
     def _edge(self, titles: Sequence[Text], start: str, end: str) -> Text:
         made = []
@@ -155,9 +158,9 @@ class _Row:
 
     def _memory(self, memory: NodeMemory) -> Cell:
         unit = GIB if memory.total_bytes >= 10 * GIB else MIB
-        figures = Text.assemble(
-            (f"{memory.free_bytes / unit:.0f} free", ""), "  ", (f"{memory.file_bytes / unit:.0f} cache", "yellow")
-        )
+        digits = len(f"{memory.total_bytes / unit:.0f}")
+        free_text, cache_text = (f"{count / unit:.0f}".rjust(digits) for count in (memory.free_bytes, memory.file_bytes))
+        figures = Text.assemble(f"{free_text} free", "  ", (f"{cache_text} cache", "yellow"))
         bar = max(self.width - 4 - figures.cell_len - 2, 4)
         cache = min(round(bar * memory.file_bytes / memory.total_bytes), bar)
         free = min(round(bar * memory.free_bytes / memory.total_bytes), bar - cache)
@@ -195,7 +198,8 @@ class _Row:
 
     def _computes(self, replica: Replica, mine: Sequence[Gpu]) -> Text:
         indexes = [gpu.index for gpu in mine if gpu.index is not None]
-        text = Text(f"GPU {cpulist.render(indexes)}" if len(indexes) == len(mine) else f"{len(mine)} GPUs", "cyan")
+        told = f"GPU {cpulist.render(indexes)}" if len(indexes) == len(mine) else f"{len(mine)} GPUs"
+        text = Text.assemble((told, "cyan"))
         ranks = placement.ranks(self.host, replica)
         if ranks and len(mine) == len(replica.gpus):
             text.append(f"  {'rank' if len(ranks) == 1 else 'ranks'} {cpulist.render(ranks)}", QUIET)
@@ -226,12 +230,12 @@ class _Row:
             right, glyphs = left + 1, self.pen.glyphs
             if home[left] and far[right] and not home[right]:
                 gpus, ring = columns[left][0], columns[right][0]
-                columns[left][0] = Cell(gpus.left + Text(" "), Text(), gpus.enters, True)
-                columns[right][0] = Cell(Text(f"{glyphs.arrow_right} ", FAR) + ring.left, Text(), True)
+                columns[left][0] = Cell(Text.assemble(gpus.left, " "), Text(), gpus.enters, True)
+                columns[right][0] = Cell(Text.assemble((f"{glyphs.arrow_right} ", FAR), ring.left), Text(), True)
             elif home[right] and far[left] and not home[left]:
                 ring, gpus = columns[left][0], columns[right][0]
-                columns[left][0] = Cell(ring.left + Text(f" {glyphs.arrow_left}", FAR), Text(), ring.enters, True)
-                columns[right][0] = Cell(Text(glyphs.thread + " ", FAR) + gpus.left, Text(), True)
+                columns[left][0] = Cell(Text.assemble(ring.left, (f" {glyphs.arrow_left}", FAR)), Text(), ring.enters, True)
+                columns[right][0] = Cell(Text.assemble((glyphs.thread + " ", FAR), gpus.left), Text(), True)
         return columns
 
 

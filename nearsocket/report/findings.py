@@ -30,14 +30,8 @@ def waived(findings: Iterable[Finding], pen: Pen) -> Iterator[Text]:
             mark = Text(pen.glyphs.waived, QUIET)
             yield _head(finding, pen, mark, Text(f"waived {word(finding.status)}", QUIET))
             yield from _paragraph(pen.outside(finding.summary, QUIET), pen)
-            why = Text.assemble(
-                "until ",
-                pen.outside(finding.waived.expires),
-                " by ",
-                pen.outside(finding.waived.owner),
-                ": ",
-                pen.outside(finding.waived.reason),
-            )
+            until, owner, reason = map(pen.outside, (finding.waived.expires, finding.waived.owner, finding.waived.reason))
+            why = Text.assemble("until ", until, " by ", owner, ": ", reason)
             yield from _paragraph(why, pen)
             yield Text()
 
@@ -71,7 +65,7 @@ def _problem(finding: Finding, pen: Pen, verbose: bool) -> Iterator[Text]:
 
 
 def remedy(text: str, pen: Pen) -> Iterator[Text]:
-    """The remedy's own lines, never wrapped, so that they can be copied; a here-document starts at the margin, as shells want it."""
+    """The remedy's own lines, never wrapped, so that they can be copied; a here-document starts at the margin, where its end must be."""
     margin = "" if "<<" in text else _INDENT
     for line in visible(text.strip("\n")).split("\n"):
         yield Text(margin).append_text(pen.outside(line, QUIET if line.lstrip().startswith("#") else "cyan"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import IO
 
 from rich.console import Console
@@ -30,8 +31,18 @@ _NEXT = {
 
 
 def console(stream: IO[str], width: int | None = None) -> Console:
-    """The console for that stream: colour on a terminal only (NO_COLOR, FORCE_COLOR and TERM=dumb hold); nothing in a text is markup."""
+    """The console for that stream: colour on a terminal only (NO_COLOR, FORCE_COLOR, TERM=dumb hold), no markup in any text."""
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class _Manner:
+    """How much of a host to show; the legend stands under the first drawing only."""
+
+    several: bool
+    quiet: bool
+    verbose: bool
+    legend: bool
 
 
 def show(report: Report, to: Console, quiet: bool = False, verbose: bool = False) -> None:
@@ -53,9 +64,11 @@ def _lines(report: Report, pen: Pen, quiet: bool, verbose: bool) -> Iterator[Tex
     if several and not quiet:
         yield from _table(hosts, pen)
         yield Text()
+    drawn = False
     for host in hosts:
-        if verbose or not (several or quiet) or host.status in PROBLEMS:
-            yield from _host(host, pen, several, quiet, verbose)
+        if verbose or not several or (host.status in PROBLEMS and host.maintenance is None):
+            yield from _host(host, pen, _Manner(several, quiet, verbose, legend=not drawn))
+            drawn = drawn or host.host is not None
     if not quiet:
         yield from _closing(report, pen)
 
@@ -70,7 +83,9 @@ def _table(hosts: list[HostReport], pen: Pen) -> Iterator[Text]:
     head = Text(" " * 11 + "host".ljust(name_width) + "".join("  " + h.rjust(3) for h in heads), QUIET)
     yield head
     for host in hosts:
-        line = Text.assemble(pen.mark(host.status), " ", (word(host.status).ljust(9)[:9], STYLES[host.status]))
+        line = Text.assemble(
+            pen.mark(host.status), " ", ((titles.get(host.status) or word(host.status)).ljust(9), STYLES[host.status])
+        )
         line.append_text(pad(pen.outside(host.name, "bold"), name_width))
         if not host.reachable:
             line.append("  ").append_text(pen.outside(host.reason or "not read"))
@@ -81,7 +96,7 @@ def _table(hosts: list[HostReport], pen: Pen) -> Iterator[Text]:
             count = known[status]
             line.append("  " + str(count or pen.glyphs.marks[-1]).rjust(max(len(title), 3)), STYLES[status] if count else QUIET)
         if host.maintenance:
-            line.append("  maintenance", "yellow")
+            line.append("  maintenance until ", "yellow").append_text(pen.outside(host.maintenance.until, "yellow"))
         yield fit(line, pen.width)
 
 
@@ -96,35 +111,35 @@ def _headline(host: HostReport, pen: Pen) -> Text:
     return line.append(f"  {waived} waived" if waived else "", QUIET)
 
 
-def _host(host: HostReport, pen: Pen, several: bool, quiet: bool, verbose: bool) -> Iterator[Text]:
+def _host(host: HostReport, pen: Pen, manner: _Manner) -> Iterator[Text]:
     headline = _headline(host, pen)
-    if not host.reachable and several and not verbose:
+    if manner.quiet and host.status not in PROBLEMS:
+        return
+    if not host.reachable and manner.several and not manner.verbose:
         yield from wrap(headline, pen.width)
         yield Text()
         return
-    taken = pen.outside(
-        host.taken_at.replace("T", " ").removesuffix("Z") + " UTC" if host.taken_at.endswith("Z") else host.taken_at, QUIET
-    )
-    space = pen.width - headline.cell_len - taken.cell_len
-    yield from [Text.assemble(headline, " " * space, taken)] if space > 1 else [*wrap(headline, pen.width), taken]
+    taken = host.taken_at.replace("T", " ").removesuffix("Z") + " UTC" if host.taken_at.endswith("Z") else host.taken_at
+    taken_text = pen.outside(taken, QUIET)
+    space = pen.width - headline.cell_len - taken_text.cell_len
+    if space > 1:
+        yield Text.assemble(headline, " " * space, taken_text)
+    else:
+        yield from [*wrap(headline, pen.width), *wrap(taken_text, pen.width)]
     if host.maintenance:
-        note = Text.assemble(
-            "in maintenance until ", pen.outside(host.maintenance.until), ": ", pen.outside(host.maintenance.reason)
-        )
-        note.append(" (does not count)")
-        note.stylize("yellow")
-        yield from wrap(note, pen.width)
-    if host.host is not None and not quiet:
+        until, reason = pen.outside(host.maintenance.until), pen.outside(host.maintenance.reason)
+        yield from wrap(Text.assemble("in maintenance until ", until, ": ", reason, " (does not count)", style="yellow"), pen.width)
+    if host.host is not None and not manner.quiet:
         yield from wrap(_about(host.host, pen), pen.width)
         yield Text()
         yield from drawing.draw(host.host, pen)
-        if host.host.nodes:
-            yield fit(drawing.legend(pen), pen.width)
+        if host.host.nodes and manner.legend:
+            yield from wrap(drawing.legend(pen), pen.width)
     yield Text()
-    yield from findings.problems(host.findings, pen, verbose)
-    if not quiet:
+    yield from findings.problems(host.findings, pen, manner.verbose)
+    if not manner.quiet:
         yield from findings.waived(host.findings, pen)
-        rest = list(findings.rest(host.findings, pen, verbose))
+        rest = list(findings.rest(host.findings, pen, manner.verbose))
         yield from rest
         if rest:
             yield Text()
@@ -133,9 +148,9 @@ def _host(host: HostReport, pen: Pen, several: bool, quiet: bool, verbose: bool)
 def _about(host: Host, pen: Pen) -> Text:
     """What the machine is: GPUs by name, driver, kernel."""
     names = sorted({gpu.name for gpu in host.gpus})
-    parts = [pen.outside(f"{sum(gpu.name == name for gpu in host.gpus)} x {name}", QUIET) for name in names] or [
-        Text("no GPU", QUIET)
-    ]
+    parts = [
+        pen.outside(f"{sum(gpu.name == name for gpu in host.gpus)} x {name.removeprefix('NVIDIA ')}", QUIET) for name in names
+    ] or [Text("no GPU", QUIET)]
     if host.driver.module_loaded:
         parts.append(pen.outside(f"driver {host.driver.module_loaded}", QUIET))
     if host.kernel:
