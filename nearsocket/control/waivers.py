@@ -1,0 +1,91 @@
+"""Waivers: findings that someone answers for until a day. Reported, not counted; one that is over counts again. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from fnmatch import fnmatchcase
+
+from nearsocket.model.errors import UsageError
+from nearsocket.model.finding import Evidence, Finding, Status, Waived
+from nearsocket.model.report import Maintenance
+
+#: The finding that a waiver without anything to waive becomes.
+UNUSED_ID = "host.waiver-unused"
+_WAIVABLE = (Status.FAIL, Status.WARN, Status.UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Waiver:
+    """One line of an inventory's `waivers`: the check's id, a host pattern (`*`, `?`, `[…]`), why, who answers, the last day."""
+
+    id: str
+    host: str
+    reason: str
+    owner: str
+    expires: date
+
+    def covers(self, host: str, today: date) -> bool:
+        """Whether it holds for that host on that day; the day it expires is its last."""
+        return fnmatchcase(host, self.host) and today <= self.expires
+
+
+def apply(waivers: Sequence[Waiver], host: str, findings: Iterable[Finding], today: date) -> tuple[Finding, ...]:
+    """The findings, those that are waived marked so. The status stays; a pass is never waived."""
+    return tuple(_marked(finding, waivers, host, today) for finding in findings)
+
+
+def _marked(finding: Finding, waivers: Sequence[Waiver], host: str, today: date) -> Finding:
+    if finding.status not in _WAIVABLE:
+        return finding
+    for waiver in waivers:
+        if waiver.id == finding.id and waiver.covers(host, today):
+            return dataclasses.replace(finding, waived=Waived(waiver.reason, waiver.owner, waiver.expires.isoformat()))
+    return finding
+
+
+def idle(waivers: Sequence[Waiver], findings: Mapping[str, Sequence[Finding]], today: date, ran: frozenset[str]) -> list[Finding]:
+    """A warning for each waiver that waives nothing: unused (all its checks pass) or over (its findings count again).
+
+    `findings` maps each audited host's name to its findings before or after `apply`; `ran` are the ids that were looked at. A waiver whose check
+    did not run or whose hosts were not audited says nothing here. The subject of a warning is the first host that the waiver names.
+    """
+    warnings = []
+    for waiver in waivers:
+        hosts = [name for name in findings if fnmatchcase(name, waiver.host)]
+        if not hosts or waiver.id not in ran:
+            continue
+        needed = any(f.id == waiver.id and f.status in _WAIVABLE for name in hosts for f in findings[name])
+        over = today > waiver.expires
+        if needed and not over:
+            continue
+        what = f"the waiver of {waiver.id} for {waiver.host} ({waiver.owner}: {waiver.reason})"
+        if over:
+            summary = f"{what} ended on {waiver.expires.isoformat()}" + ("; its findings count again" if needed else " and is not needed any more")
+        else:
+            summary = f"{what} is unused: nothing fails, warns or is unknown there"
+        remedy = "cure the finding, or agree on a new date in the inventory" if needed else "take the waiver out of the inventory"
+        evidence = (Evidence("inventory", f"id: {waiver.id}, host: {waiver.host}, expires: {waiver.expires.isoformat()}"),)
+        warnings.append(Finding(UNUSED_ID, Status.WARN, hosts[0], summary, evidence, remedy))
+    return warnings
+
+
+def in_force(maintenance: Maintenance | None, today: date) -> Maintenance | None:
+    """The maintenance, where it is not over; the day `until` is its last."""
+    if maintenance is None or today > date.fromisoformat(maintenance.until):
+        return None
+    return maintenance
+
+
+def day(text: object, where: str) -> date:
+    """An ISO day such as 2026-03-31 (a YAML date counts). Raises UsageError that names `where`."""
+    if isinstance(text, date) and type(text) is date:
+        return text
+    try:
+        if isinstance(text, str) and len(text) == 10:
+            return date.fromisoformat(text)
+    except ValueError:
+        pass  # said below
+    raise UsageError(f"{where}: expected a day such as 2026-03-31, found {text!r}", "days are in UTC; the day itself is the last")
