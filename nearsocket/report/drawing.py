@@ -192,7 +192,7 @@ class _Row:
         if shown and not mine and len(self.homes) == 1 and replica.sockets:
             where = cpulist.render(replica.sockets)
             cells.append(Cell(Text(f"its GPUs are on socket {where}", QUIET), Text()))
-        if mine and not any(map(placement.carries, replica.buffers)):
+        if mine and not placement.rings(replica.buffers):
             cells.append(Cell(Text("no ring buffer in /dev/shm seen", QUIET), Text()))
         return cells + shown
 
@@ -208,13 +208,11 @@ class _Row:
     def _lie(self, buffers: Sequence[Buffer], home: Home) -> list[Cell]:
         ids = {node.id for node in home.nodes}
         cells = []
-        for share in placement.shares(self.host, filter(placement.carries, buffers)):
+        for share in placement.shares(self.host, placement.rings(buffers)):
             if share.node in ids:
                 style, verdict = {True: (NEAR, "near"), False: (FAR, "FAR"), None: ("", "")}[share.near]
                 cells.append(Cell(Text(f"ring {size(share.size_bytes)} on node {share.node}  {verdict}".rstrip(), style), Text()))
-        cells.sort(key=lambda cell: cell.left.style != FAR)
-        others = [buffer for buffer in buffers if not placement.carries(buffer)]
-        for share in placement.shares(self.host, others):
+        for share in placement.shares(self.host, placement.others(buffers)):
             if share.node in ids and share.size_bytes >= MIB:
                 cells.append(Cell(Text(f"proxy {size(share.size_bytes)} on node {share.node}", QUIET), Text()))
         return cells

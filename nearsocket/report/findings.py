@@ -65,7 +65,7 @@ def _problem(finding: Finding, pen: Pen, verbose: bool) -> Iterator[Text]:
 
 
 def remedy(text: str, pen: Pen) -> Iterator[Text]:
-    """The remedy's own lines, never wrapped, so that they can be copied; a here-document starts at the margin, where its end must be."""
+    """The remedy's own lines, never wrapped, so that they can be copied; a here-document starts at the margin, as it must."""
     margin = "" if "<<" in text else _INDENT
     for line in visible(text.strip("\n")).split("\n"):
         yield Text(margin).append_text(pen.outside(line, QUIET if line.lstrip().startswith("#") else "cyan"))

@@ -78,7 +78,7 @@ def _table(hosts: list[HostReport], pen: Pen) -> Iterator[Text]:
     columns = PROBLEMS if pen.width < 60 else SEVERITY
     titles = {Status.NOT_APPLICABLE: "n/a"}
     heads = [titles.get(status, status.value) for status in columns]
-    room = pen.width - 12 - sum(max(len(head), 3) + 2 for head in heads)
+    room = pen.width - 12 - (13 if any(host.maintenance for host in hosts) else 0) - sum(max(len(head), 3) + 2 for head in heads)
     name_width = max(min(max(pen.outside(host.name).cell_len for host in hosts), room), 8)
     head = Text(" " * 11 + "host".ljust(name_width) + "".join("  " + h.rjust(3) for h in heads), QUIET)
     yield head
@@ -96,7 +96,8 @@ def _table(hosts: list[HostReport], pen: Pen) -> Iterator[Text]:
             count = known[status]
             line.append("  " + str(count or pen.glyphs.marks[-1]).rjust(max(len(title), 3)), STYLES[status] if count else QUIET)
         if host.maintenance:
-            line.append("  maintenance until ", "yellow").append_text(pen.outside(host.maintenance.until, "yellow"))
+            until = Text.assemble("  maintenance until ", pen.outside(host.maintenance.until), style="yellow")
+            line.append_text(until if line.cell_len + until.cell_len <= pen.width else Text("  maintenance", "yellow"))
         yield fit(line, pen.width)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from nearsocket.model.cpulist import parse
 from nearsocket.model.errors import EXIT_CLEAN, EXIT_FAILURES, EXIT_UNKNOWN, EXIT_WARNINGS
 from nearsocket.model.finding import Evidence, Finding, Status, Waived
-from nearsocket.model.host import BufferRole, Gpu, Host, NodeMemory, PciLink, Socket
+from nearsocket.model.host import BufferRole, Gpu, Host, NodeClaim, NodeMemory, PciLink, Process, Replica, Socket
 from nearsocket.model.report import HostReport, Maintenance, Report
 from tests import build
 
@@ -141,7 +141,7 @@ def snc() -> Report:
     gpus = (
         build.gpu(0, node=4, socket=1),
         build.gpu(1, node=5, socket=1, link=PciLink(16.0, 8, 32.0, 16)),
-        build.gpu(2, node=None, socket=None, claims=(build.NodeClaim("sysfs", None, "-1"), build.NodeClaim("nvml", None, "N/A"))),
+        build.gpu(2, node=None, socket=None, claims=(NodeClaim("sysfs", None, "-1"), NodeClaim("nvml", None, "N/A"))),
     )
     host = placed({2: build.RING_BYTES, 4: build.RING_BYTES // 8}, nodes=nodes, sockets=sockets, gpus=gpus)
     wrong = finding(PLACEMENT, Status.FAIL, "18.4 MiB of ring buffers lie on node 2", remedy="systemctl restart sglang.service")
@@ -150,10 +150,9 @@ def snc() -> Report:
 
 def eight() -> Report:
     """Eight GPUs, four a socket, two replicas of four: one near, one far; a proxy pool beside."""
-    gpus = tuple(
-        build.gpu(i, node=i // 4, socket=i // 4, claims=(build.NodeClaim("sysfs", i // 4, str(i // 4)),)) for i in range(8)
-    )
-    processes, replicas = [], []
+    gpus = tuple(build.gpu(i, node=i // 4, socket=i // 4, claims=(NodeClaim("sysfs", i // 4, str(i // 4)),)) for i in range(8))
+    processes: list[Process] = []
+    replicas: list[Replica] = []
     for number, name in ((0, "sglang-a"), (1, "sglang-b")):
         pids = tuple(4200 + 10 * number + rank for rank in range(4))
         files = (
