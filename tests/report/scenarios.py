@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Callable
+from pathlib import Path
 
 from nearsocket.model.cpulist import parse
 from nearsocket.model.errors import EXIT_CLEAN, EXIT_FAILURES, EXIT_UNKNOWN, EXIT_WARNINGS
 from nearsocket.model.finding import Evidence, Finding, Status, Waived
 from nearsocket.model.host import BufferRole, Gpu, Host, NodeClaim, NodeMemory, PciLink, Process, Replica, Socket
 from nearsocket.model.report import HostReport, Maintenance, Report
+from nearsocket.report import terminal
 from tests import build
 
 PLACEMENT, ENFORCED = "nccl.buffer-placement", "nccl.placement-enforced"
@@ -205,7 +208,10 @@ def hostile() -> Report:
     host = dataclasses.replace(host, replicas=tuple(dataclasses.replace(r, name=EVIL) for r in host.replicas))
     wrong = Finding(PLACEMENT, Status.FAIL, EVIL, EVIL, (Evidence(EVIL, EVIL),), f"docker restart '{EVIL}'")
     set_aside = Finding("engine.binding", Status.WARN, EVIL, EVIL, (), EVIL, Waived(EVIL, EVIL, EVIL))
-    return report(one(host, wrong, set_aside, maintenance=Maintenance(EVIL, EVIL)), one(None, name=EVIL, reason=EVIL))
+    lost = Finding("host.reachable", Status.UNKNOWN, EVIL, EVIL)
+    return report(
+        one(host, wrong, set_aside), one(None, lost, name=EVIL, reason=EVIL), one(host, maintenance=Maintenance(EVIL, EVIL))
+    )
 
 
 SCENARIOS: dict[str, Callable[[], Report]] = {
@@ -219,3 +225,34 @@ SCENARIOS: dict[str, Callable[[], Report]] = {
     "waived": waived,
     "hostile": hostile,
 }
+
+FOLDER = Path(__file__).parent.parent / "data" / "report"
+#: File name (without .txt) to scenario, width in cells, encoding, and what the caller asks for.
+GOLDEN: dict[str, tuple[str, int, str, dict[str, bool]]] = {
+    **{name: (name, 80, "utf-8", {}) for name in SCENARIOS},
+    "far-40": ("far", 40, "utf-8", {}),
+    "far-200": ("far", 200, "utf-8", {}),
+    "far-ascii": ("far", 80, "ascii", {}),
+    "far-verbose": ("far", 80, "utf-8", {"verbose": True}),
+    "many-quiet": ("many", 80, "utf-8", {"quiet": True}),
+}
+
+
+def text_of(rendered: Report, width: int = 80, encoding: str = "utf-8", **how: bool) -> str:
+    """The report as a stream of that encoding gets it; raises where a character cannot be encoded."""
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding, newline="\n")
+    terminal.show(rendered, terminal.console(stream, width), **how)
+    stream.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def golden(name: str) -> str:
+    """What the file of that name must hold now."""
+    scenario, width, encoding, how = GOLDEN[name]
+    return text_of(SCENARIOS[scenario](), width, encoding, **how)
+
+
+if __name__ == "__main__":  # python -m tests.report.scenarios: write the files anew, then look at the difference
+    for each in GOLDEN:
+        (FOLDER / f"{each}.txt").write_text(golden(each), encoding="utf-8")
