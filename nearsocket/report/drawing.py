@@ -201,8 +201,8 @@ def _link(link: PciLink) -> Text:
     generation = _GENERATION.get(link.max_speed_gts or link.speed_gts or 0.0)
     if link.width is None and generation is None:
         return Text("link not read", QUIET)
-    text = Text(f"PCIe {generation}" if generation else "PCIe", QUIET)
+    text = Text.assemble((f"PCIe {generation}" if generation else "PCIe", QUIET))
     if link.width is not None:
         reduced = link.max_width is not None and link.width < link.max_width
-        text.append(f" x{link.width}" + (f" of x{link.max_width}" if reduced else ""), "yellow" if reduced else "")
+        text.append(f" x{link.width}" + (f" of x{link.max_width}" if reduced else ""), "yellow" if reduced else QUIET)
     return text
