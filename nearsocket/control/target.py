@@ -41,10 +41,9 @@ class Ssh:
 
 @dataclass(frozen=True)
 class Sudo:
-    """Run the program through sudo: as whom (None: root), with a login shell's environment or not, with which password."""
+    """Run the program through sudo: as whom (None: root), with which password (None: sudo must not ask for one)."""
 
     user: str | None = None
-    login: bool = False
     password: str | None = field(default=None, repr=False)
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
 
-from nearsocket.model.errors import UsageError
 from nearsocket.model.finding import Evidence, Finding, Status, Waived
 from nearsocket.model.report import Maintenance
 
@@ -19,7 +18,7 @@ _WAIVABLE = (Status.FAIL, Status.WARN, Status.UNKNOWN)
 
 @dataclass(frozen=True)
 class Waiver:
-    """One line of an inventory's `waivers`: the check's id, a host pattern (`*`, `?`, `[…]`), why, who answers, the last day."""
+    """One line of an inventory's `waivers`: the check's id, host patterns (`*`, `?`, `[…]`, parted by commas), why, who answers, the last day."""
 
     id: str
     host: str
@@ -27,9 +26,13 @@ class Waiver:
     owner: str
     expires: date
 
+    def names(self, host: str) -> bool:
+        """Whether it is about that host."""
+        return any(fnmatchcase(host, pattern.strip()) for pattern in self.host.split(","))
+
     def covers(self, host: str, today: date) -> bool:
         """Whether it holds for that host on that day; the day it expires is its last."""
-        return fnmatchcase(host, self.host) and today <= self.expires
+        return self.names(host) and today <= self.expires
 
 
 def apply(waivers: Sequence[Waiver], host: str, findings: Iterable[Finding], today: date) -> tuple[Finding, ...]:
@@ -54,7 +57,7 @@ def idle(waivers: Sequence[Waiver], findings: Mapping[str, Sequence[Finding]], t
     """
     warnings = []
     for waiver in waivers:
-        hosts = [name for name in findings if fnmatchcase(name, waiver.host)]
+        hosts = [name for name in findings if waiver.names(name)]
         if not hosts or waiver.id not in ran:
             continue
         needed = any(f.id == waiver.id and f.status in _WAIVABLE for name in hosts for f in findings[name])
@@ -63,7 +66,9 @@ def idle(waivers: Sequence[Waiver], findings: Mapping[str, Sequence[Finding]], t
             continue
         what = f"the waiver of {waiver.id} for {waiver.host} ({waiver.owner}: {waiver.reason})"
         if over:
-            summary = f"{what} ended on {waiver.expires.isoformat()}" + ("; its findings count again" if needed else " and is not needed any more")
+            summary = f"{what} ended on {waiver.expires.isoformat()}" + (
+                "; its findings count again" if needed else " and is not needed any more"
+            )
         else:
             summary = f"{what} is unused: nothing fails, warns or is unknown there"
         remedy = "cure the finding, or agree on a new date in the inventory" if needed else "take the waiver out of the inventory"
@@ -77,15 +82,3 @@ def in_force(maintenance: Maintenance | None, today: date) -> Maintenance | None
     if maintenance is None or today > date.fromisoformat(maintenance.until):
         return None
     return maintenance
-
-
-def day(text: object, where: str) -> date:
-    """An ISO day such as 2026-03-31 (a YAML date counts). Raises UsageError that names `where`."""
-    if isinstance(text, date) and type(text) is date:
-        return text
-    try:
-        if isinstance(text, str) and len(text) == 10:
-            return date.fromisoformat(text)
-    except ValueError:
-        pass  # said below
-    raise UsageError(f"{where}: expected a day such as 2026-03-31, found {text!r}", "days are in UTC; the day itself is the last")

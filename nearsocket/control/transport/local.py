@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, Transport, Trouble, TransportError
+from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, Transport, TransportError, Trouble
 from nearsocket.control.transport.openssh import answer
 from nearsocket.control.transport.process import Children, run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from nearsocket.control.target import Ssh
-from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, Transport, Trouble, TransportError, reasons
+from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, Transport, TransportError, Trouble, reasons
 from nearsocket.control.transport.process import Children, Ended, run
 from nearsocket.model.text import visible
 

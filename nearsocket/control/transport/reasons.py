@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from nearsocket.control.transport import Trouble, TransportError
+from nearsocket.control.transport import TransportError, Trouble
 from nearsocket.model.text import one_line
 
 #: Exit code of ssh's own failures, and of a remote program that a signal ended.
@@ -139,7 +139,9 @@ def timed_out(timeout_s: float, answered: bool, words: str) -> TransportError:
     """The time limit came first."""
     what = "part of an answer" if answered else "no answer"
     message = f"expected an answer within {timeout_s:g} s, found {what}"
-    return TransportError(Trouble.TIMEOUT, message, "look at the host's load and at its login shell's start-up; --timeout S waits longer", words)
+    return TransportError(
+        Trouble.TIMEOUT, message, "look at the host's load and at its login shell's start-up; --timeout S waits longer", words
+    )
 
 
 def explain(code: int, words: str, hostname: str | None) -> TransportError:
@@ -176,9 +178,13 @@ def _ssh_failed(words: str, hostname: str) -> TransportError:
             return _error(rule, found, words, hostname, "an SSH login")
     if words:
         last = one_line(words.splitlines()[-1], _LONGEST)
-        return TransportError(Trouble.SSH, f"expected an SSH login, found that ssh failed ({last})", f"try it by hand: ssh {hostname} true", words)
+        return TransportError(
+            Trouble.SSH, f"expected an SSH login, found that ssh failed ({last})", f"try it by hand: ssh {hostname} true", words
+        )
     message = "expected an answer, found that ssh ended with 255 and said nothing (the program was killed there, or the connection was lost)"
-    return TransportError(Trouble.KILLED, message, f"try it by hand: ssh {hostname} true; look at the host's log: journalctl -k", words)
+    return TransportError(
+        Trouble.KILLED, message, f"try it by hand: ssh {hostname} true; look at the host's log: journalctl -k", words
+    )
 
 
 def _error(rule: Rule, found: re.Match[str], words: str, hostname: str, expected: str) -> TransportError:
