@@ -11,7 +11,6 @@ from nearsocket.control.target import Ssh
 from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, Transport, TransportError, Trouble
 from nearsocket.control.transport.openssh import DEFAULT_CONNECT_TIMEOUT_S, answer
 from nearsocket.control.transport.process import Children, Ended
-from nearsocket.control.transport.reasons import timed_out
 from nearsocket.model.text import one_line
 
 _CHUNK_BYTES = 1 << 15
@@ -111,9 +110,11 @@ def execute(transport: Any, command: str, stdin: bytes, timeout_s: float, childr
             channel.close()
     except (paramiko.SSHException, OSError, EOFError) as error:
         if isinstance(error, socket.timeout):
-            raise timed_out(timeout_s, False, "") from None
+            raise reasons.timed_out(timeout_s, False, "") from None
         words = one_line(str(error) or type(error).__name__, 200)
         raise TransportError(Trouble.UNREACHABLE, f"expected an answer, found that the connection broke off ({words})", "look at the host's log") from None
+    if code == -1:  # paramiko's word for an end without a code: a signal, or the connection went
+        raise reasons.explain(reasons.SSH_FAILED, "", hostname)
     return answer(Ended(code, bytes(talk.stdout), bytes(talk.stderr), talk.overflow, time.monotonic() - began), timeout_s, hostname)
 
 
@@ -160,6 +161,8 @@ class _Talk:
             chunk = self.channel.recv(_CHUNK_BYTES)
         except TimeoutError:
             return moved
+        if not chunk:
+            self.channel.status_event.wait(0.05)  # its output is closed; what remains is its end
         self.stdout += chunk
         self.overflow = len(self.stdout) > LARGEST_ANSWER_BYTES
         return moved or bool(chunk)
