@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from nearsocket.model import cpulist
-from nearsocket.model.host import Buffer, Gpu, Host, Node, NodeMemory, PciLink, Replica
+from nearsocket.model.host import Buffer, Gpu, Host, Node, NodeClaim, NodeMemory, PciLink, Replica
 from nearsocket.report import placement
 from nearsocket.report.text import FAR, FRAME, GIB, MIB, NEAR, QUIET, Pen, fit, size
 
@@ -135,11 +135,12 @@ class _Row:
                 threaded = cell.enters or cells[index - 1].leaves
                 line.append((glyphs.thread if threaded else " ") * _GAP, FAR if threaded else "")
             inner = self.width - 4
-            left = fit(cell.left, inner - (cell.right.cell_len + 1 if cell.right.plain else 0))
-            fill = inner - left.cell_len - cell.right.cell_len
+            right = cell.right if cell.right.cell_len + 6 <= inner else Text()
+            left = fit(cell.left, inner - (right.cell_len + 1 if right.plain else 0))
+            fill = inner - left.cell_len - right.cell_len
             filler = glyphs.thread if cell.leaves else " "
             self._side(line, cell.enters, glyphs.thread if cell.enters else " ", after=True)
-            line.append_text(left).append(filler * fill, FAR if cell.leaves else "").append_text(cell.right)
+            line.append_text(left).append(filler * fill, FAR if cell.leaves else "").append_text(right)
             self._side(line, cell.leaves, filler, after=False)
         return line
 
@@ -153,7 +154,7 @@ class _Row:
         cpus = f"CPUs {cpulist.render(node.cpus)}" if node.cpus else "no CPUs"
         head = Text.assemble((f"node {node.id}", "bold"), "  ", (cpus, QUIET))
         if node.memory is None or node.memory.total_bytes <= 0:
-            return [Cell(head, Text("memoryless" if node.memoryless else "memory not read", QUIET))]
+            return [Cell(head, Text()), Cell(Text("no memory" if node.memoryless else "memory not read", QUIET), Text())]
         return [Cell(head, Text(size(node.memory.total_bytes), QUIET)), self._memory(node.memory)]
 
     def _memory(self, memory: NodeMemory) -> Cell:
@@ -179,7 +180,7 @@ class _Row:
             head = Text.assemble(("GPU" if gpu.index is None else f"GPU {gpu.index}", "cyan"), "  ", name)
             cells.append(Cell(head, _link(gpu.link)))
             if len(gpu.nodes_claimed) > 1 or home.socket is None:
-                said = (f"{c.source} says {'none' if c.node is None else f'node {c.node}'}" for c in gpu.claims)
+                said = (f"{c.source}: {_named(c)}" for c in gpu.claims)
                 cells.append(Cell(self.pen.outside("  " + (", ".join(said) or "nothing says its node"), "yellow"), Text()))
         return cells
 
@@ -192,7 +193,7 @@ class _Row:
         if shown and not mine and len(self.homes) == 1 and replica.sockets:
             where = cpulist.render(replica.sockets)
             cells.append(Cell(Text(f"its GPUs are on socket {where}", QUIET), Text()))
-        if mine and not any(map(placement.carries, replica.buffers)):
+        if mine and not placement.rings(replica.buffers):
             cells.append(Cell(Text("no ring buffer in /dev/shm seen", QUIET), Text()))
         return cells + shown
 
@@ -208,13 +209,11 @@ class _Row:
     def _lie(self, buffers: Sequence[Buffer], home: Home) -> list[Cell]:
         ids = {node.id for node in home.nodes}
         cells = []
-        for share in placement.shares(self.host, filter(placement.carries, buffers)):
+        for share in placement.shares(self.host, placement.rings(buffers)):
             if share.node in ids:
                 style, verdict = {True: (NEAR, "near"), False: (FAR, "FAR"), None: ("", "")}[share.near]
                 cells.append(Cell(Text(f"ring {size(share.size_bytes)} on node {share.node}  {verdict}".rstrip(), style), Text()))
-        cells.sort(key=lambda cell: cell.left.style != FAR)
-        others = [buffer for buffer in buffers if not placement.carries(buffer)]
-        for share in placement.shares(self.host, others):
+        for share in placement.shares(self.host, placement.others(buffers)):
             if share.node in ids and share.size_bytes >= MIB:
                 cells.append(Cell(Text(f"proxy {size(share.size_bytes)} on node {share.node}", QUIET), Text()))
         return cells
@@ -237,6 +236,12 @@ class _Row:
                 columns[left][0] = Cell(Text.assemble(ring.left, (f" {glyphs.arrow_left}", FAR)), Text(), ring.enters, True)
                 columns[right][0] = Cell(Text.assemble((glyphs.thread + " ", FAR), gpus.left), Text(), True)
         return columns
+
+
+def _named(claim: NodeClaim) -> str:
+    """The node or nodes that a source names."""
+    nodes = claim.nodes or (frozenset() if claim.node is None else frozenset({claim.node}))
+    return f"node {cpulist.render(nodes)}" if nodes else "no node"
 
 
 def _link(link: PciLink) -> Text:

@@ -44,7 +44,7 @@ def rest(findings: Iterable[Finding], pen: Pen, verbose: bool = False) -> Iterat
     if not verbose:
         marks = Text.assemble(pen.mark(Status.PASS) if any(f.status is Status.PASS for f in quiet) else pen.mark(quiet[0].status))
         counted = Text(", ", QUIET).join(tally(quiet))
-        yield Text.assemble(marks, " ", counted, ("  (-v lists them)", QUIET))
+        yield from wrap(Text.assemble(marks, " ", counted, ("  (-v lists them)", QUIET)), pen.width)
         return
     for finding in quiet:
         yield _head(finding, pen, pen.mark(finding.status), Text())
@@ -65,7 +65,7 @@ def _problem(finding: Finding, pen: Pen, verbose: bool) -> Iterator[Text]:
 
 
 def remedy(text: str, pen: Pen) -> Iterator[Text]:
-    """The remedy's own lines, never wrapped, so that they can be copied; a here-document starts at the margin, where its end must be."""
+    """The remedy's own lines, never wrapped, so that they can be copied; a here-document starts at the margin, as it must."""
     margin = "" if "<<" in text else _INDENT
     for line in visible(text.strip("\n")).split("\n"):
         yield Text(margin).append_text(pen.outside(line, QUIET if line.lstrip().startswith("#") else "cyan"))
@@ -83,7 +83,7 @@ def _evidence(evidence: Evidence, pen: Pen, verbose: bool) -> Iterator[Text]:
     lines = [line for line in visible(evidence.text).split("\n") if line.strip()]
     if not verbose:
         text = Text.assemble(_INDENT, source, ": " if lines else "", pen.outside(lines[0].strip() if lines else ""))
-        more = f"  (+{len(lines) - 1} lines)" if len(lines) > 1 else ""
+        more = f"  (+{len(lines) - 1} line{'s' if len(lines) > 2 else ''})" if len(lines) > 1 else ""
         text = fit(text, pen.width - len(more)).append(more)
         text.stylize(QUIET)
         yield text

@@ -1,14 +1,13 @@
-"""Where buffers lie, seen from the GPUs of the processes that hold them: figures for drawing and JSON, no verdicts."""
+"""Where buffers lie, added up for drawing; what near means and what counts comes from the model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nearsocket.model.host import Buffer, BufferRole, Host, Replica
-
-#: An unknown file of this size or more is treated as a ring buffer (DESIGN, explain: numa_maps).
-LARGE_BYTES = 1 << 20
+from nearsocket.model import near
+from nearsocket.model.host import Buffer, Host, Replica
+from nearsocket.model.verdicts.placement import payload_buffers
 
 
 @dataclass(frozen=True)
@@ -20,49 +19,29 @@ class Share:
     near: bool | None
 
 
-def carries(buffer: Buffer) -> bool:
-    """Whether the GPUs exchange data through this file: a ring buffer, or a large one of unknown role."""
-    return buffer.role is BufferRole.RING or (buffer.role is BufferRole.UNKNOWN and buffer.size_bytes >= LARGE_BYTES)
+def rings(buffers: Iterable[Buffer]) -> tuple[Buffer, ...]:
+    """The buffers that the GPUs exchange data through."""
+    return payload_buffers(buffers)
 
 
-def near_nodes(host: Host, buffer: Buffer) -> frozenset[int] | None:
-    """The nodes on the sockets of the GPUs whose processes hold the buffer; None where no GPU with a socket is known.
-
-    Where the host shows no GPU, the user's word (`--near`) counts.
-    """
-    held = [process for process in map(host.process, buffer.pids) if process]
-    gpus = [gpu for process in held for gpu in map(host.gpu, process.gpus) if gpu]
-    sockets = {gpu.socket for gpu in gpus if gpu.socket is not None}
-    if not sockets and host.near:
-        return host.near
-    nodes = {node for socket in sockets for node in host.nodes_of_socket(socket)}
-    return frozenset(nodes) or None
-
-
-def near(host: Host, buffer: Buffer) -> bool | None:
-    """True where 99 % of the file's bytes lie near, False where over 1 % of its present bytes lie far, None otherwise."""
-    nodes = near_nodes(host, buffer)
-    present = buffer.present_bytes
-    if nodes is None or not present:
-        return None
-    close = sum(count for node, count in buffer.by_node.items() if node in nodes)
-    if (present - close) * 100 > present:
-        return False
-    return True if close * 100 >= max(buffer.size_bytes, present) * 99 else None
+def others(buffers: Iterable[Buffer]) -> tuple[Buffer, ...]:
+    """The buffers that they do not: proxy pools and control blocks."""
+    known = tuple(buffers)
+    kept = {buffer.identity for buffer in payload_buffers(known)}
+    return tuple(buffer for buffer in known if buffer.identity not in kept)
 
 
 def shares(host: Host, buffers: Iterable[Buffer]) -> tuple[Share, ...]:
-    """The bytes of these buffers, added up by node and by near or far, in the order of nodes."""
+    """The bytes of these buffers, added up by node and by near or far; far first on each node."""
     found: dict[tuple[int, bool | None], int] = {}
     for buffer in buffers:
-        nodes = near_nodes(host, buffer)
+        nodes = near.of_buffer(host, buffer)
         for node, count in buffer.by_node.items():
             if count:
                 key = (node, None if nodes is None else node in nodes)
                 found[key] = found.get(key, 0) + count
-    return tuple(
-        Share(node, count, close) for (node, close), count in sorted(found.items(), key=lambda item: (item[0][0], not item[0][1]))
-    )
+    ordered = sorted(found, key=lambda key: (key[1] is not False, key[0]))
+    return tuple(Share(node, found[node, close], close) for node, close in ordered)
 
 
 def unclaimed(host: Host) -> tuple[Buffer, ...]:

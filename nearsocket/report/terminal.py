@@ -78,7 +78,7 @@ def _table(hosts: list[HostReport], pen: Pen) -> Iterator[Text]:
     columns = PROBLEMS if pen.width < 60 else SEVERITY
     titles = {Status.NOT_APPLICABLE: "n/a"}
     heads = [titles.get(status, status.value) for status in columns]
-    room = pen.width - 12 - sum(max(len(head), 3) + 2 for head in heads)
+    room = pen.width - 12 - (13 if any(host.maintenance for host in hosts) else 0) - sum(max(len(head), 3) + 2 for head in heads)
     name_width = max(min(max(pen.outside(host.name).cell_len for host in hosts), room), 8)
     head = Text(" " * 11 + "host".ljust(name_width) + "".join("  " + h.rjust(3) for h in heads), QUIET)
     yield head
@@ -96,7 +96,9 @@ def _table(hosts: list[HostReport], pen: Pen) -> Iterator[Text]:
             count = known[status]
             line.append("  " + str(count or pen.glyphs.marks[-1]).rjust(max(len(title), 3)), STYLES[status] if count else QUIET)
         if host.maintenance:
-            line.append("  maintenance until ", "yellow").append_text(pen.outside(host.maintenance.until, "yellow"))
+            until = Text.assemble("  maintenance until ", pen.outside(host.maintenance.until), style="yellow")
+            short = Text("  maintenance", "yellow")
+            line.append_text(next((note for note in (until, short) if line.cell_len + note.cell_len <= pen.width), Text()))
         yield fit(line, pen.width)
 
 
@@ -146,23 +148,38 @@ def _host(host: HostReport, pen: Pen, manner: _Manner) -> Iterator[Text]:
 
 
 def _about(host: Host, pen: Pen) -> Text:
-    """What the machine is: GPUs by name, driver, kernel."""
+    """What the machine is: GPUs by name, driver, kernel; what does not fit on the line is left out, from the end."""
     names = sorted({gpu.name for gpu in host.gpus})
-    parts = [
-        pen.outside(f"{sum(gpu.name == name for gpu in host.gpus)} x {name.removeprefix('NVIDIA ')}", QUIET) for name in names
-    ] or [Text("no GPU", QUIET)]
+    number = {name: sum(gpu.name == name for gpu in host.gpus) for name in names}
+    parts = [f"{number[name]}x {name.removeprefix('NVIDIA ')}" for name in names] or ["no GPU"]
     if host.driver.module_loaded:
-        parts.append(pen.outside(f"driver {host.driver.module_loaded}", QUIET))
+        parts.append(f"driver {host.driver.module_loaded}")
     if host.kernel:
-        parts.append(pen.outside(f"Linux {host.kernel}", QUIET))
-    return Text(", ", QUIET).join(parts)
+        parts.append(f"Linux {host.kernel}")
+    line = pen.outside(parts[0], QUIET)
+    for part in parts[1:]:
+        longer = Text.assemble(line, (", ", QUIET), pen.outside(part, QUIET))
+        line = longer if longer.cell_len <= pen.width else line
+    return line
 
 
 def _closing(report: Report, pen: Pen) -> Iterator[Text]:
-    """The verdict, the exit code in words, and what to do next."""
+    """The verdict, the exit code in words, what does not count in it, and what to do next."""
     code = report.exit_code
     meaning = f"exit code {code}: {_MEANING.get(code, 'wrong usage')}"
     hosts = f" on {len(report.hosts)} hosts" if len(report.hosts) > 1 else ""
-    yield Text.assemble((word(report.status), STYLES[report.status]), hosts, ("  " + meaning, QUIET))
-    if code in _NEXT:
-        yield from wrap(Text.assemble(("next: ", "bold"), _NEXT[code]), pen.width)
+    verdict = Text.assemble((word(report.status), STYLES[report.status]), hosts, ("  " + meaning, QUIET))
+    yield from wrap(verdict, pen.width)
+    resting = sum(host.maintenance is not None for host in report.hosts)
+    waived = sum(found.waived is not None for host in report.hosts for found in host.findings)
+    uncounted = [
+        *([f"{resting} host{'s' if resting > 1 else ''} in maintenance"] if resting else []),
+        *([f"{waived} waived finding{'s' if waived > 1 else ''}"] if waived else []),
+    ]
+    if uncounted:
+        yield from wrap(Text.assemble(("not counted: ", "bold"), " and ".join(uncounted), style="yellow"), pen.width)
+    step = _NEXT.get(code)
+    if code == EXIT_CLEAN and uncounted:
+        step = "see to what is not counted before its date has passed, then audit again"
+    if step:
+        yield from wrap(Text.assemble(("next: ", "bold"), step), pen.width)

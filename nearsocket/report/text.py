@@ -9,13 +9,14 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from nearsocket.model import exitcode
 from nearsocket.model.finding import CORE_IDS, Finding, Status
 from nearsocket.model.text import one_line
 
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
 
-#: Worst first (DESIGN, exit codes: 2, 3, 1, 0); the order of findings and hosts on the page.
-SEVERITY = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.NOT_APPLICABLE)
+#: Worst first: the order of findings and hosts on the page.
+SEVERITY = tuple(reversed(exitcode.SEVERITY))
 PROBLEMS = SEVERITY[:3]
 STYLES = {
     Status.FAIL: "bold red",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Callable
+from pathlib import Path
 
 from nearsocket.model.cpulist import parse
 from nearsocket.model.errors import EXIT_CLEAN, EXIT_FAILURES, EXIT_UNKNOWN, EXIT_WARNINGS
 from nearsocket.model.finding import Evidence, Finding, Status, Waived
-from nearsocket.model.host import BufferRole, Gpu, Host, NodeMemory, PciLink, Socket
+from nearsocket.model.host import BufferRole, Gpu, Host, NodeClaim, NodeMemory, PciLink, Process, Replica, Socket
 from nearsocket.model.report import HostReport, Maintenance, Report
+from nearsocket.report import terminal
 from tests import build
 
 PLACEMENT, ENFORCED = "nccl.buffer-placement", "nccl.placement-enforced"
@@ -141,7 +144,7 @@ def snc() -> Report:
     gpus = (
         build.gpu(0, node=4, socket=1),
         build.gpu(1, node=5, socket=1, link=PciLink(16.0, 8, 32.0, 16)),
-        build.gpu(2, node=None, socket=None, claims=(build.NodeClaim("sysfs", None, "-1"), build.NodeClaim("nvml", None, "N/A"))),
+        build.gpu(2, node=None, socket=None, claims=(NodeClaim("sysfs", None, "-1"), NodeClaim("nvml", None, "N/A"))),
     )
     host = placed({2: build.RING_BYTES, 4: build.RING_BYTES // 8}, nodes=nodes, sockets=sockets, gpus=gpus)
     wrong = finding(PLACEMENT, Status.FAIL, "18.4 MiB of ring buffers lie on node 2", remedy="systemctl restart sglang.service")
@@ -150,10 +153,9 @@ def snc() -> Report:
 
 def eight() -> Report:
     """Eight GPUs, four a socket, two replicas of four: one near, one far; a proxy pool beside."""
-    gpus = tuple(
-        build.gpu(i, node=i // 4, socket=i // 4, claims=(build.NodeClaim("sysfs", i // 4, str(i // 4)),)) for i in range(8)
-    )
-    processes, replicas = [], []
+    gpus = tuple(build.gpu(i, node=i // 4, socket=i // 4, claims=(NodeClaim("sysfs", i // 4, str(i // 4)),)) for i in range(8))
+    processes: list[Process] = []
+    replicas: list[Replica] = []
     for number, name in ((0, "sglang-a"), (1, "sglang-b")):
         pids = tuple(4200 + 10 * number + rank for rank in range(4))
         files = (
@@ -206,7 +208,10 @@ def hostile() -> Report:
     host = dataclasses.replace(host, replicas=tuple(dataclasses.replace(r, name=EVIL) for r in host.replicas))
     wrong = Finding(PLACEMENT, Status.FAIL, EVIL, EVIL, (Evidence(EVIL, EVIL),), f"docker restart '{EVIL}'")
     set_aside = Finding("engine.binding", Status.WARN, EVIL, EVIL, (), EVIL, Waived(EVIL, EVIL, EVIL))
-    return report(one(host, wrong, set_aside, maintenance=Maintenance(EVIL, EVIL)), one(None, name=EVIL, reason=EVIL))
+    lost = Finding("host.reachable", Status.UNKNOWN, EVIL, EVIL)
+    return report(
+        one(host, wrong, set_aside), one(None, lost, name=EVIL, reason=EVIL), one(host, maintenance=Maintenance(EVIL, EVIL))
+    )
 
 
 SCENARIOS: dict[str, Callable[[], Report]] = {
@@ -220,3 +225,34 @@ SCENARIOS: dict[str, Callable[[], Report]] = {
     "waived": waived,
     "hostile": hostile,
 }
+
+FOLDER = Path(__file__).parent.parent / "data" / "report"
+#: File name (without .txt) to scenario, width in cells, encoding, and what the caller asks for.
+GOLDEN: dict[str, tuple[str, int, str, dict[str, bool]]] = {
+    **{name: (name, 80, "utf-8", {}) for name in SCENARIOS},
+    "far-40": ("far", 40, "utf-8", {}),
+    "far-200": ("far", 200, "utf-8", {}),
+    "far-ascii": ("far", 80, "ascii", {}),
+    "far-verbose": ("far", 80, "utf-8", {"verbose": True}),
+    "many-quiet": ("many", 80, "utf-8", {"quiet": True}),
+}
+
+
+def text_of(rendered: Report, width: int = 80, encoding: str = "utf-8", **how: bool) -> str:
+    """The report as a stream of that encoding gets it; raises where a character cannot be encoded."""
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding, newline="\n")
+    terminal.show(rendered, terminal.console(stream, width), **how)
+    stream.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def golden(name: str) -> str:
+    """What the file of that name must hold now."""
+    scenario, width, encoding, how = GOLDEN[name]
+    return text_of(SCENARIOS[scenario](), width, encoding, **how)
+
+
+if __name__ == "__main__":  # python -m tests.report.scenarios: write the files anew, then look at the difference
+    for each in GOLDEN:
+        (FOLDER / f"{each}.txt").write_text(golden(each), encoding="utf-8")
