@@ -65,7 +65,9 @@ def build() -> bytes:
             files[f"nearsocket/{path.relative_to(package).as_posix()}"] = path.read_bytes()
     spec = importlib.util.find_spec("pynvml")
     if spec is None or spec.origin is None:
-        raise NearsocketError("expected the package nvidia-ml-py (pynvml) beside nearsocket, found none", "pip install nvidia-ml-py")
+        raise NearsocketError(
+            "expected the package nvidia-ml-py (pynvml) beside nearsocket, found none", "pip install nvidia-ml-py"
+        )
     files["pynvml.py"] = Path(spec.origin).read_bytes()
     whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w") as archive:

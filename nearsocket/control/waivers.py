@@ -49,32 +49,33 @@ def _marked(finding: Finding, waivers: Sequence[Waiver], host: str, today: date)
     return finding
 
 
-def idle(waivers: Sequence[Waiver], findings: Mapping[str, Sequence[Finding]], today: date, ran: frozenset[str]) -> list[Finding]:
-    """A warning for each waiver that waives nothing: unused (all its checks pass) or over (its findings count again).
+def idle(waivers: Sequence[Waiver], findings: Mapping[str, Sequence[Finding]], today: date) -> list[Finding]:
+    """A warning for each waiver that waives nothing: unused (nothing is wrong there) or over (its findings count again).
 
-    `findings` maps each audited host's name to its findings before or after `apply`; `ran` are the ids that were looked at. A waiver whose check
-    did not run or whose hosts were not audited says nothing here. The subject of a warning is the first host that the waiver names.
+    `findings` maps each audited host's name to its findings. A waiver says nothing here where its hosts were not audited, or
+    where its check did not run on each of them. The subject of a warning is the first host that the waiver names.
     """
     warnings = []
     for waiver in waivers:
         hosts = [name for name in findings if waiver.names(name)]
-        if not hosts or waiver.id not in ran:
+        looked_at = [[f for f in findings[name] if f.id == waiver.id] for name in hosts]
+        if not hosts or not all(looked_at):
             continue
-        needed = any(f.id == waiver.id and f.status in _WAIVABLE for name in hosts for f in findings[name])
+        needed = any(finding.status in _WAIVABLE for found in looked_at for finding in found)
         over = today > waiver.expires
-        if needed and not over:
-            continue
-        what = f"the waiver of {waiver.id} for {waiver.host} ({waiver.owner}: {waiver.reason})"
-        if over:
-            summary = f"{what} ended on {waiver.expires.isoformat()}" + (
-                "; its findings count again" if needed else " and is not needed any more"
-            )
-        else:
-            summary = f"{what} is unused: nothing fails, warns or is unknown there"
-        remedy = "cure the finding, or agree on a new date in the inventory" if needed else "take the waiver out of the inventory"
-        evidence = (Evidence("inventory", f"id: {waiver.id}, host: {waiver.host}, expires: {waiver.expires.isoformat()}"),)
-        warnings.append(Finding(UNUSED_ID, Status.WARN, hosts[0], summary, evidence, remedy))
+        if over or not needed:
+            warnings.append(_idle(waiver, hosts[0], needed, over))
     return warnings
+
+
+def _idle(waiver: Waiver, host: str, needed: bool, over: bool) -> Finding:
+    expires = waiver.expires.isoformat()
+    why = f"ended on {expires}" if over else "is unused: nothing fails, warns or is unknown there"
+    then = ("; its findings count again" if needed else "; it is not needed any more") if over else ""
+    summary = f"the waiver of {waiver.id} for {waiver.host} ({waiver.owner}: {waiver.reason}) {why}{then}"
+    remedy = "cure the finding, or agree on a new date in the inventory" if needed else "take the waiver out of the inventory"
+    evidence = (Evidence("inventory", f"id: {waiver.id}, host: {waiver.host}, expires: {expires}"),)
+    return Finding(UNUSED_ID, Status.WARN, host, summary, evidence, remedy)
 
 
 def in_force(maintenance: Maintenance | None, today: date) -> Maintenance | None:

@@ -74,7 +74,11 @@ class PyinfraSsh(Transport):
 #: A piece of pyinfra's or paramiko's text, the trouble, and what to do.
 _CONNECT = (
     ("could not resolve", Trouble.RESOLVE, "look for a slip in the name or in the inventory"),
-    ("does not match", Trouble.HOST_KEY_CHANGED, "someone may be in between; where the host was installed anew, put the new key into known_hosts"),
+    (
+        "does not match",
+        Trouble.HOST_KEY_CHANGED,
+        "someone may be in between; where the host was installed anew, put the new key into known_hosts",
+    ),
     ("strictpolicy", Trouble.HOST_KEY_UNKNOWN, "verify the key by another way and add it to known_hosts"),
     ("authentication", Trouble.DENIED, "look at ssh_user, ssh_key and ssh_password in the inventory"),
     ("refused", Trouble.REFUSED, "look whether sshd runs there and listens on that port"),
@@ -112,7 +116,9 @@ def execute(transport: Any, command: str, stdin: bytes, timeout_s: float, childr
         if isinstance(error, socket.timeout):
             raise reasons.timed_out(timeout_s, False, "") from None
         words = one_line(str(error) or type(error).__name__, 200)
-        raise TransportError(Trouble.UNREACHABLE, f"expected an answer, found that the connection broke off ({words})", "look at the host's log") from None
+        raise TransportError(
+            Trouble.UNREACHABLE, f"expected an answer, found that the connection broke off ({words})", "look at the host's log"
+        ) from None
     if code == -1:  # paramiko's word for an end without a code: a signal, or the connection went
         raise reasons.explain(reasons.SSH_FAILED, "", hostname)
     return answer(Ended(code, bytes(talk.stdout), bytes(talk.stderr), talk.overflow, time.monotonic() - began), timeout_s, hostname)

@@ -134,6 +134,18 @@ SUDO_RULES = (
 _NO_SUDO = re.compile(r"\bsudo: (?:command )?not found|\bsudo: No such file", re.MULTILINE)
 _NO_PYTHON = re.compile(r"python3?(?:\.\d+)?['\"‘’:]?.*(?:not found|No such file)|no python", re.IGNORECASE)
 
+#: What the program's start (onhost/bootstrap.py) says of itself, by its exit code.
+_OWN = re.compile(r"^nearsocket: (?P<why>.*)$", re.MULTILINE)
+_START = {
+    program.EXIT_NO_PROGRAM: (Trouble.ANSWER, "look at what the login shell of that host does with standard input"),
+    program.EXIT_CUT: (Trouble.ANSWER, "the connection was cut while the program was sent: audit it again"),
+    program.EXIT_TOO_OLD: (
+        Trouble.OLD_PYTHON,
+        "install a newer one beside it, such as python3.11; it is found by its name on PATH",
+    ),
+    program.EXIT_NO_MEMFD: (Trouble.PROGRAM, "a kernel and Python with memfd_create are needed (Linux 3.17, glibc 2.27)"),
+}
+
 
 def timed_out(timeout_s: float, answered: bool, words: str) -> TransportError:
     """The time limit came first."""
@@ -158,6 +170,10 @@ def explain(code: int, words: str, hostname: str | None) -> TransportError:
         signal = -code if code < 0 else code - 128
         message = f"expected an answer, found that the program was ended by signal {signal}"
         return TransportError(Trouble.KILLED, message, "look at the host's log for the out-of-memory killer: journalctl -k", words)
+    own = _OWN.search(words)
+    if own and code in _START:
+        trouble, hint = _START[code]
+        return TransportError(trouble, one_line(own["why"], _LONGEST), hint, words)
     if code in (126, 127) or _NO_PYTHON.search(words):
         return no_python(words)
     last = one_line(words.splitlines()[-1], _LONGEST) if words else "nothing on standard error"
