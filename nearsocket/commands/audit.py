@@ -28,7 +28,7 @@ PASSWORD_VARIABLE = "NEARSOCKET_SUDO_PASSWORD"  # noqa: S105 - the name of a var
 DEFAULT_TIMEOUT_S = 60.0
 
 
-class Nodes(click.ParamType):
+class Nodes(click.ParamType[frozenset[int]]):
     """A list of nodes such as `0` or `0-1,3`."""
 
     name = "nodes"
@@ -96,8 +96,8 @@ def audit(
 ) -> int:
     """Audit hosts: read each one once, write nothing there, judge with proof.
 
-    TARGET: @local (default), [user@]host[:port], an inventory (pyinfra Python or fleet YAML), or saved snapshots (files, or a folder of them). A
-    file that exists wins over a host of that name.
+    TARGET: @local (default), [user@]host[:port], an inventory (pyinfra Python or fleet YAML), or saved snapshots
+    (files, or a folder of them). A file that exists wins over a host of that name.
     """
     checks = check_files.select(check_files.load([paths.checks_folder(), *folders]), only)
     inventory = resolve(targets).limited(limit)

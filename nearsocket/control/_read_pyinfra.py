@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 KEYS = ("ssh_", "_sudo", "nearsocket_")
@@ -20,7 +21,7 @@ def main() -> int:
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what the inventory prints is not the answer
     path = sys.argv[1]
-    sys.path.append(os.getcwd())
+    sys.path.append(str(Path.cwd()))
     try:
         from pyinfra.api.config import Config
         from pyinfra.api.state import State
@@ -30,7 +31,7 @@ def main() -> int:
         ctx_state.set(State())
         ctx_config.set(Config())
         logging.getLogger("pyinfra").addHandler(logging.NullHandler())
-        result: dict[str, Any] = {"hosts": [_host(host) for host in make_inventory(path, cwd=os.getcwd())]}
+        result: dict[str, Any] = {"hosts": [_host(host) for host in make_inventory(path, cwd=str(Path.cwd()))]}
     except BaseException as error:  # a person's code: SystemExit and all
         result = {"error": _say(error, path)}
     json.dump(result, answer, default=lambda value: value.isoformat() if hasattr(value, "isoformat") else str(value))

@@ -59,11 +59,11 @@ class Manner:
 Tell = Callable[[HostReport, int, int], None]
 
 
-def audit(targets: Sequence[Target], manner: Manner, tell: Tell = lambda host, done, total: None) -> Report:
-    """Read and judge every target; `tell` hears of each host as it comes, with how many are done of how many.
+def audit(targets: Sequence[Target], manner: Manner, tell: Tell | None = None) -> Report:
+    """Read and judge every target; `tell` hears of each host as it comes, how many are done and how many there are.
 
-    Raises UsageError for a saved snapshot that is none, NearsocketError where a snapshot cannot be saved; a host that cannot be read
-    is a finding. An interrupt ends every child before it is passed on.
+    Raises UsageError for a saved snapshot that is none, NearsocketError where a snapshot cannot be saved; a host that
+    cannot be read is a finding. An interrupt ends every child before it is passed on.
     """
     targets = tuple(targets)
     saved = {target: snapshots.from_file(target.file) for target in targets if target.file is not None}
@@ -84,7 +84,8 @@ def audit(targets: Sequence[Target], manner: Manner, tell: Tell = lambda host, d
             done, open_jobs = wait(open_jobs, return_when=FIRST_COMPLETED)
             for job in done:
                 reports[jobs[job]] = job.result()
-                tell(reports[jobs[job]], len(reports), len(targets))
+                if tell:
+                    tell(reports[jobs[job]], len(reports), len(targets))
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         children.end_all()
@@ -103,9 +104,8 @@ def conclude(hosts: Sequence[HostReport], targets: Sequence[Target], manner: Man
     findings = {name: hosts[at].findings for name, at in own_names.items()}
     for warning in waivers.idle(manner.waivers, findings, manner.now().date()):
         at = own_names[warning.subject]
-        if manner.scrubber:
-            warning = scrubbed(warning, manner.scrubber)
-        hosts[at] = _with_findings(hosts[at], (*hosts[at].findings, warning))
+        shown = scrubbed(warning, manner.scrubber) if manner.scrubber else warning
+        hosts[at] = _with_findings(hosts[at], (*hosts[at].findings, shown))
     counted = [host for host in hosts if host.maintenance is None]
     code = worst_of(exit_code(host.findings, manner.strict) for host in counted)
     status = worst_status(host.status for host in counted) if counted else Status.NOT_APPLICABLE
@@ -185,7 +185,8 @@ def _not_read(target: Target, error: TransportError, manner: Manner) -> HostRepo
 def not_read(name: str, error: TransportError) -> Finding:
     """The finding about a host that gave no usable answer. Pure.
 
-    `fail` for one that is not reached in time or cannot be audited as it is; `unknown` for one that was reached and whose answer is cut or foreign.
+    `fail` for one that is not reached in time or cannot be audited as it is; `unknown` for one that was reached and whose
+    answer is cut or foreign.
     """
     if error.answered:
         found = unreachable(name, error.message, error.hint, "answer")

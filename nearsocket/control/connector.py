@@ -1,7 +1,7 @@
 """pyinfra's SSH, faster and stricter: `@nearsocket/host` in an inventory, an entry point of the group `pyinfra.connectors`.
 
-Two things differ from `@ssh/host`. TCP_NODELAY: paramiko leaves Nagle's algorithm on, and each command then waits some 40 ms for a delayed
-acknowledgement. Host keys: an unknown one is refused, where pyinfra's default adds it to known_hosts without asking.
+Two things differ from `@ssh/host`. TCP_NODELAY: paramiko leaves Nagle's algorithm on, and each command then waits some
+40 ms for a delayed acknowledgement. Host keys: an unknown one is refused, where pyinfra's default adds it unasked.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Scrubber:
         return self._value(value, addresses)
 
     def text(self, text: str, addresses: bool = True) -> str:
-        """The text without host names, UUIDs, serials, hardware addresses and (unless its dotted numbers are versions) IP addresses."""
+        """The text without what identifies; `addresses` False where four numbers with dots are a version."""
         text = _UUID.sub(lambda m: self._stand_in("uuid", m[0].lower(), "00000000-0000-4000-8000-{:012d}"), text)
         text = _SERIAL.sub(lambda m: m[1] + self._stand_in("serial", m[2], "serial-{}"), text)
         text = _MAC.sub(lambda m: self._stand_in("mac", m[0].lower(), "mac-{}"), text)

@@ -50,7 +50,7 @@ def from_file(path: Path) -> Snapshot:
 
 
 def file_name(host: str) -> str:
-    """The file name for a host: letters, digits, dot, dash and underscore stay, anything else becomes `_`; never hidden, never long."""
+    """The file name for a host: letters, digits and `._-` stay, anything else becomes `_`; never hidden, never long."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", host)[:_LONGEST_NAME]
     return (f"_{plain}" if not plain or plain[0] in ".-" else plain) + SNAPSHOT_SUFFIX
 
@@ -68,7 +68,7 @@ def check_names(hosts: Iterable[str]) -> None:
 
 
 def save(snapshot: Snapshot, folder: Path) -> Path:
-    """Write `folder/<host>.snapshot.json`, whole or not at all, readable by its owner alone. An older one of the same host is replaced.
+    """Write `folder/<host>.snapshot.json`, whole or not at all, for its owner alone; an older one of the host is replaced.
 
     Raises NearsocketError where the file there is another host's, and where it cannot be written.
     """

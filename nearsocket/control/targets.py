@@ -1,4 +1,7 @@
-"""From the words on the command line to targets: `@local`, hosts, inventories, saved snapshots. An existing file wins over a host name."""
+"""From the words on the command line to targets: `@local`, hosts, inventories, saved snapshots.
+
+An existing file wins over a host of that name.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _WAIVABLE = (Status.FAIL, Status.WARN, Status.UNKNOWN)
 
 @dataclass(frozen=True)
 class Waiver:
-    """One line of an inventory's `waivers`: the check's id, host patterns (`*`, `?`, `[…]`, parted by commas), why, who answers, the last day."""
+    """A waiver of an inventory: the check's id, host patterns (`*`, `?`, `[…]`, parted by commas), why, who, the last day."""
 
     id: str
     host: str

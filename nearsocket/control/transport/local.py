@@ -13,7 +13,7 @@ class Local(Transport):
     """This machine."""
 
     def run(self, command: str, stdin: bytes, timeout_s: float, children: Children) -> Answer:
-        """Run the command once, its words quoted as for a shell but run without one. Raises TransportError, one line, where there is no answer."""
+        """Run the command once, its words quoted as for a shell but run without one. Raises TransportError, one line."""
         try:
             ended = run(shlex.split(command), stdin, timeout_s, children, LARGEST_ANSWER_BYTES)
         except OSError as error:

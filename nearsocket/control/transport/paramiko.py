@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from nearsocket.control.target import Ssh
-from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, Transport, TransportError, Trouble
+from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, Transport, Trouble, TransportError, reasons
 from nearsocket.control.transport.openssh import DEFAULT_CONNECT_TIMEOUT_S, answer
 from nearsocket.control.transport.process import Children, Ended
 from nearsocket.model.text import one_line
@@ -132,7 +132,7 @@ class _Talk:
         self.stdout, self.stderr, self.overflow = bytearray(), bytearray(), False
 
     def until(self, deadline: float, children: Children) -> bool:
-        """Talk until the command has ended and its output is read; False at the deadline, an interrupt, or where it says too much."""
+        """Talk until the command has ended and is read; False at the deadline, an interrupt, or where it says too much."""
         channel = self.channel
         channel.settimeout(0.1)
         while time.monotonic() < deadline and not children.closed and not self.overflow:

@@ -1,7 +1,7 @@
 """From an exit code and what ssh, sudo and the shell wrote, to one clear line. Pure.
 
-The patterns are OpenSSH's own messages (sshconnect.c, ssh.c, clientloop.c, packet.c; not translated) and sudo's. A banner that a server shows
-is on standard error too, so whole lines are matched, and only where ssh itself failed (255).
+The patterns are OpenSSH's own messages (sshconnect.c, ssh.c, clientloop.c, packet.c; not translated) and sudo's. A banner
+that a server shows is on standard error too, so whole lines are matched, and only where ssh itself failed (255).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from nearsocket.control import program
 from nearsocket.control.transport import TransportError, Trouble
 from nearsocket.model.text import one_line
 
@@ -125,7 +126,8 @@ SUDO_RULES = (
     ),
     _rule(
         Trouble.SUDO,
-        r"^(?P<why>.* is not (?:in the sudoers file|allowed to (?:run sudo|execute)).*|Sorry, user .* is not allowed to .*|sudo: .*)$",
+        r"^(?P<why>.* is not (?:in the sudoers file|allowed to (?:run sudo|execute)).*"
+        r"|Sorry, user .* is not allowed to .*|sudo: (?!unable to resolve host).*)$",
         "sudo refuses ({why})",
         "look at the sudoers file of that host, or leave --sudo out (less will be known)",
     ),
@@ -197,7 +199,7 @@ def _ssh_failed(words: str, hostname: str) -> TransportError:
         return TransportError(
             Trouble.SSH, f"expected an SSH login, found that ssh failed ({last})", f"try it by hand: ssh {hostname} true", words
         )
-    message = "expected an answer, found that ssh ended with 255 and said nothing (the program was killed there, or the connection was lost)"
+    message = "expected an answer, found that ssh ended with 255 and said nothing (the program was killed, or the connection lost)"
     return TransportError(
         Trouble.KILLED, message, f"try it by hand: ssh {hostname} true; look at the host's log: journalctl -k", words
     )
