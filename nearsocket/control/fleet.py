@@ -2,106 +2,22 @@
 
 from __future__ import annotations
 
-import datetime
-import difflib
-import re
-from collections.abc import Iterable
+import glob
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pydantic
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from nearsocket.control import schema
 from nearsocket.control.inventory import Inventory
 from nearsocket.control.target import Ssh, Sudo, Target, Way
-from nearsocket.control.waivers import Waiver
 from nearsocket.model import cpulist
 from nearsocket.model.errors import UsageError
-from nearsocket.model.report import Maintenance
 from nearsocket.model.text import one_line
 
 #: A fleet file is written by hand; one of this size is something else.
 LARGEST_BYTES = 8 << 20
-
-
-def _node_list(text: str) -> str:
-    cpulist.parse(text)
-    return text
-
-
-def _plain_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.%:-]*", name):
-        raise ValueError(f"expected a host name or an address, found {name!r}")
-    return name
-
-
-NodeList = Annotated[str, AfterValidator(_node_list)]
-Name = Annotated[str, Field(min_length=1), AfterValidator(_plain_name)]
-Line = Annotated[str, Field(min_length=1, max_length=300)]
-
-
-class Strict(BaseModel):
-    """A mapping that knows its keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
-
-
-class MaintenanceEntry(Strict):
-    """`maintenance: {until, reason}` of a host."""
-
-    until: datetime.date
-    reason: Line
-
-
-class WaiverEntry(Strict):
-    """One of `waivers`; a host's own needs no `host`."""
-
-    id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*\.[a-z0-9]+(-[a-z0-9]+)*$")]
-    host: Line = "*"
-    reason: Line
-    owner: Line
-    expires: datetime.date
-
-
-class SudoEntry(Strict):
-    """`sudo` in its long form. The password is never here: NEARSOCKET_SUDO_PASSWORD or a prompt."""
-
-    user: Name | None = None
-    login: bool = False
-
-
-class Reach(Strict):
-    """What `defaults` and each host may say."""
-
-    user: Name | None = None
-    port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    ssh_key: Line | None = None
-    ssh_config_file: Line | None = None
-    ssh_known_hosts_file: Line | None = None
-    ssh_strict_host_key_checking: Annotated[str, Field(pattern="^(yes|accept-new)$")] | None = None
-    ssh_connect_timeout: Annotated[float, Field(gt=0, le=600)] | None = None
-    sudo: bool | SudoEntry | None = None
-    near: NodeList | None = None
-
-
-class HostEntry(Reach):
-    """One host."""
-
-    name: Name
-    address: Name | None = None
-    local: bool = False
-    groups: tuple[Name, ...] = ()
-    waivers: tuple[WaiverEntry, ...] = ()
-    maintenance: MaintenanceEntry | None = None
-
-
-class Fleet(Strict):
-    """The whole file."""
-
-    defaults: Reach = Reach()
-    hosts: Annotated[tuple[HostEntry, ...], Field(min_length=1)]
-    waivers: tuple[WaiverEntry, ...] = ()
 
 
 def read(path: Path) -> Inventory:
@@ -119,38 +35,36 @@ def read(path: Path) -> Inventory:
         what = getattr(error, "problem", None) or type(error).__name__
         raise UsageError(f"{path}: expected YAML, found at {place}: {one_line(str(what), 200)}") from None
     if not isinstance(whole, dict):
-        raise UsageError(f"{path}: expected a mapping with `hosts`, found {type(whole).__name__}", "docs/inventories.md has an example")
+        raise UsageError(
+            f"{path}: expected a mapping with `hosts`, found {type(whole).__name__}", "docs/inventories.md has an example"
+        )
     try:
-        fleet = Fleet.model_validate(whole)
+        fleet = schema.Fleet.model_validate(whole)
     except pydantic.ValidationError as error:
-        raise UsageError(_say(path, error.errors(include_url=False)[0], node)) from None
+        fault = error.errors(include_url=False)[0]
+        line = _line(node, list(fault["loc"]))
+        raise UsageError(f"{path}{f':{line}' if line else ''}: {schema.say(fault)}") from None
     return _inventory(path, fleet)
 
 
-def _inventory(path: Path, fleet: Fleet) -> Inventory:
+def _inventory(path: Path, fleet: schema.Fleet) -> Inventory:
     seen: set[str] = set()
     for host in fleet.hosts:
         if host.name in seen:
             raise UsageError(f"{path}: expected each host once, found {host.name!r} twice")
         seen.add(host.name)
-    waivers = [_waiver(entry, entry.host) for entry in fleet.waivers]
+    waivers = [entry.waiver(entry.host or "*") for entry in fleet.waivers]
     for host in fleet.hosts:
-        waivers += [_waiver(entry, host.name) for entry in host.waivers]
+        waivers += [entry.waiver(glob.escape(host.name)) for entry in host.waivers]
     return Inventory(tuple(_target(host, fleet.defaults) for host in fleet.hosts), tuple(waivers))
 
 
-def _waiver(entry: WaiverEntry, host: str) -> Waiver:
-    return Waiver(entry.id, host, entry.reason, entry.owner, entry.expires)
-
-
-def _target(host: HostEntry, defaults: Reach) -> Target:
+def _target(host: schema.HostEntry, defaults: schema.Reach) -> Target:
     def value(key: str) -> Any:
         own = getattr(host, key)
         return getattr(defaults, key) if own is None else own
 
-    sudo = value("sudo")
-    near = value("near")
-    maintenance = host.maintenance and Maintenance(host.maintenance.until.isoformat(), host.maintenance.reason)
+    sudo, near = value("sudo"), value("near")
     ssh = Ssh(
         hostname=host.address or host.name,
         user=value("user"),
@@ -165,47 +79,11 @@ def _target(host: HostEntry, defaults: Reach) -> Target:
         name=host.name,
         way=Way.LOCAL if host.local else Way.SSH,
         ssh=None if host.local else ssh,
-        sudo=Sudo(sudo.user, sudo.login) if isinstance(sudo, SudoEntry) else Sudo() if sudo else None,
+        sudo=Sudo(sudo.user) if isinstance(sudo, schema.SudoEntry) else Sudo() if sudo else None,
         near=cpulist.parse(near) if near is not None else None,
         groups=frozenset(host.groups),
-        maintenance=maintenance,
+        maintenance=host.maintenance.maintenance() if host.maintenance else None,
     )
-
-
-def _say(path: Path, error: Any, node: yaml.Node | None) -> str:
-    """pydantic's first complaint as one line: where, what was expected, what was found, what it may have meant."""
-    steps = [step for step in error["loc"] if not (isinstance(step, str) and step in ("bool", "SudoEntry"))]
-    place = ".".join(str(step) for step in steps) or "the file"
-    line = _line(node, steps)
-    where = f"{path}:{line}" if line else str(path)
-    found = one_line(repr(error.get("input")), 80)
-    if error["type"] == "extra_forbidden":
-        known = sorted(_keys(steps[:-1]))
-        close = difflib.get_close_matches(str(steps[-1]), known, 1)
-        meant = f"; did you mean {close[0]!r}?" if close else ""
-        return f"{where}: {place}: expected one of {', '.join(known)}, found {str(steps[-1])!r}{meant}"
-    if error["type"] == "missing":
-        return f"{where}: expected {steps[-1]!r} in {'.'.join(str(step) for step in steps[:-1]) or 'the file'}, found none"
-    return f"{where}: {place}: {_lower(error['msg'])}, found {found}"
-
-
-def _lower(message: str) -> str:
-    message = message.removeprefix("Value error, ")
-    message = re.sub(r"^(Input|String|Value) should (be|match|have) ", lambda match: "expected " if match[2] == "be" else f"expected to {match[2]} ", message)
-    return one_line(message, 200)
-
-
-def _keys(steps: Iterable[Any]) -> Iterable[str]:
-    """The keys that are known at that place."""
-    steps = [step for step in steps if isinstance(step, str)]
-    model: type[BaseModel] = {
-        (): Fleet,
-        ("defaults",): Reach,
-        ("hosts",): HostEntry,
-    }.get(tuple(steps), HostEntry)
-    if steps:
-        model = {"waivers": WaiverEntry, "maintenance": MaintenanceEntry, "sudo": SudoEntry}.get(steps[-1], model)
-    return model.model_fields
 
 
 def _line(node: yaml.Node | None, steps: list[Any]) -> int | None:

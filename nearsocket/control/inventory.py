@@ -29,7 +29,10 @@ class Inventory:
             if not any(_matches(target, pattern) for target in self.targets):
                 names = ", ".join(target.name for target in self.targets[:5])
                 more = ", …" if len(self.targets) > 5 else ""
-                raise UsageError(f"--limit {pattern}: expected a host or group of the inventory, found none that matches", f"hosts: {names}{more}")
+                raise UsageError(
+                    f"--limit {pattern}: expected a host or group of the inventory, found none that matches",
+                    f"hosts: {names}{more}",
+                )
         chosen = tuple(target for target in self.targets if any(_matches(target, pattern) for pattern in patterns))
         return Inventory(chosen, self.waivers)
 

@@ -41,10 +41,9 @@ class Ssh:
 
 @dataclass(frozen=True)
 class Sudo:
-    """Run the program through sudo: as whom (None: root), with a login shell's environment or not, with which password."""
+    """Run the program through sudo: as whom (None: root), with which password (None: sudo must not ask for one)."""
 
     user: str | None = None
-    login: bool = False
     password: str | None = field(default=None, repr=False)
 
 
@@ -81,7 +80,9 @@ def parse_host(text: str) -> Target:
             f"expected [user@]host[:port], found {text!r}",
             "an IPv6 address with a port is written [fd00::1]:2222; the option form is not accepted",
         )
-    return Target(text, Way.SSH, Ssh(host, user or None, parse_port(port, text) if port is not None else None))
+    ssh = Ssh(host, user or None, parse_port(port, text) if port is not None else None)
+    name = host if ssh.port is None else f"[{host}]:{ssh.port}" if ":" in host else f"{host}:{ssh.port}"
+    return Target(name, Way.SSH, ssh)
 
 
 def parse_port(port: str, where: str) -> int:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
 
-from nearsocket.model.errors import UsageError
 from nearsocket.model.finding import Evidence, Finding, Status, Waived
 from nearsocket.model.report import Maintenance
 
@@ -19,7 +18,7 @@ _WAIVABLE = (Status.FAIL, Status.WARN, Status.UNKNOWN)
 
 @dataclass(frozen=True)
 class Waiver:
-    """One line of an inventory's `waivers`: the check's id, a host pattern (`*`, `?`, `[…]`), why, who answers, the last day."""
+    """A waiver of an inventory: the check's id, host patterns (`*`, `?`, `[…]`, parted by commas), why, who, the last day."""
 
     id: str
     host: str
@@ -27,9 +26,13 @@ class Waiver:
     owner: str
     expires: date
 
+    def names(self, host: str) -> bool:
+        """Whether it is about that host."""
+        return any(fnmatchcase(host, pattern.strip()) for pattern in self.host.split(","))
+
     def covers(self, host: str, today: date) -> bool:
         """Whether it holds for that host on that day; the day it expires is its last."""
-        return fnmatchcase(host, self.host) and today <= self.expires
+        return self.names(host) and today <= self.expires
 
 
 def apply(waivers: Sequence[Waiver], host: str, findings: Iterable[Finding], today: date) -> tuple[Finding, ...]:
@@ -46,30 +49,33 @@ def _marked(finding: Finding, waivers: Sequence[Waiver], host: str, today: date)
     return finding
 
 
-def idle(waivers: Sequence[Waiver], findings: Mapping[str, Sequence[Finding]], today: date, ran: frozenset[str]) -> list[Finding]:
-    """A warning for each waiver that waives nothing: unused (all its checks pass) or over (its findings count again).
+def idle(waivers: Sequence[Waiver], findings: Mapping[str, Sequence[Finding]], today: date) -> list[Finding]:
+    """A warning for each waiver that waives nothing: unused (nothing is wrong there) or over (its findings count again).
 
-    `findings` maps each audited host's name to its findings before or after `apply`; `ran` are the ids that were looked at. A waiver whose check
-    did not run or whose hosts were not audited says nothing here. The subject of a warning is the first host that the waiver names.
+    `findings` maps each audited host's name to its findings. A waiver says nothing here where its hosts were not audited, or
+    where its check did not run on each of them. The subject of a warning is the first host that the waiver names.
     """
     warnings = []
     for waiver in waivers:
-        hosts = [name for name in findings if fnmatchcase(name, waiver.host)]
-        if not hosts or waiver.id not in ran:
+        hosts = [name for name in findings if waiver.names(name)]
+        looked_at = [[f for f in findings[name] if f.id == waiver.id] for name in hosts]
+        if not hosts or not all(looked_at):
             continue
-        needed = any(f.id == waiver.id and f.status in _WAIVABLE for name in hosts for f in findings[name])
+        needed = any(finding.status in _WAIVABLE for found in looked_at for finding in found)
         over = today > waiver.expires
-        if needed and not over:
-            continue
-        what = f"the waiver of {waiver.id} for {waiver.host} ({waiver.owner}: {waiver.reason})"
-        if over:
-            summary = f"{what} ended on {waiver.expires.isoformat()}" + ("; its findings count again" if needed else " and is not needed any more")
-        else:
-            summary = f"{what} is unused: nothing fails, warns or is unknown there"
-        remedy = "cure the finding, or agree on a new date in the inventory" if needed else "take the waiver out of the inventory"
-        evidence = (Evidence("inventory", f"id: {waiver.id}, host: {waiver.host}, expires: {waiver.expires.isoformat()}"),)
-        warnings.append(Finding(UNUSED_ID, Status.WARN, hosts[0], summary, evidence, remedy))
+        if over or not needed:
+            warnings.append(_idle(waiver, hosts[0], needed, over))
     return warnings
+
+
+def _idle(waiver: Waiver, host: str, needed: bool, over: bool) -> Finding:
+    expires = waiver.expires.isoformat()
+    why = f"ended on {expires}" if over else "is unused: nothing fails, warns or is unknown there"
+    then = ("; its findings count again" if needed else "; it is not needed any more") if over else ""
+    summary = f"the waiver of {waiver.id} for {waiver.host} ({waiver.owner}: {waiver.reason}) {why}{then}"
+    remedy = "cure the finding, or agree on a new date in the inventory" if needed else "take the waiver out of the inventory"
+    evidence = (Evidence("inventory", f"id: {waiver.id}, host: {waiver.host}, expires: {expires}"),)
+    return Finding(UNUSED_ID, Status.WARN, host, summary, evidence, remedy)
 
 
 def in_force(maintenance: Maintenance | None, today: date) -> Maintenance | None:
@@ -77,15 +83,3 @@ def in_force(maintenance: Maintenance | None, today: date) -> Maintenance | None
     if maintenance is None or today > date.fromisoformat(maintenance.until):
         return None
     return maintenance
-
-
-def day(text: object, where: str) -> date:
-    """An ISO day such as 2026-03-31 (a YAML date counts). Raises UsageError that names `where`."""
-    if isinstance(text, date) and type(text) is date:
-        return text
-    try:
-        if isinstance(text, str) and len(text) == 10:
-            return date.fromisoformat(text)
-    except ValueError:
-        pass  # said below
-    raise UsageError(f"{where}: expected a day such as 2026-03-31, found {text!r}", "days are in UTC; the day itself is the last")

@@ -13,7 +13,7 @@ from nearsocket.model.errors import NearsocketError
 LARGEST_ANSWER_BYTES = 64 << 20
 
 
-class Trouble(str, enum.Enum):
+class Trouble(enum.StrEnum):
     """Why a host gave no answer: a closed set, so that a report and a test can tell one from another."""
 
     RESOLVE = "name resolution"
@@ -33,7 +33,7 @@ class Trouble(str, enum.Enum):
 
 
 class TransportError(NearsocketError):
-    """A host gave no answer. `evidence` is what ssh or the program wrote, cleaned; `answered` says whether the program ran at all."""
+    """A host gave no usable answer. `evidence` is what ssh or the program wrote on standard error, cleaned."""
 
     def __init__(self, trouble: Trouble, message: str, hint: str, evidence: str = "") -> None:
         super().__init__(message, hint)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, Transport, Trouble, TransportError
+import shlex
+
+from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, Transport, TransportError, Trouble
 from nearsocket.control.transport.openssh import answer
 from nearsocket.control.transport.process import Children, run
 
@@ -11,9 +13,12 @@ class Local(Transport):
     """This machine."""
 
     def run(self, command: str, stdin: bytes, timeout_s: float, children: Children) -> Answer:
-        """Run the shell command once. Raises TransportError, one line, where there is no answer."""
+        """Run the command once, its words quoted as for a shell but run without one. Raises TransportError, one line."""
         try:
-            ended = run(["/bin/sh", "-c", command], stdin, timeout_s, children, LARGEST_ANSWER_BYTES)
+            ended = run(shlex.split(command), stdin, timeout_s, children, LARGEST_ANSWER_BYTES)
         except OSError as error:
-            raise TransportError(Trouble.PROGRAM, f"/bin/sh cannot be started: {error.strerror}", "look at this machine") from None
+            name = error.filename or shlex.split(command)[0]
+            raise TransportError(
+                Trouble.PROGRAM, f"expected to start {name}, found: {error.strerror}", "look at this machine's PATH"
+            ) from None
         return answer(ended, timeout_s, None)

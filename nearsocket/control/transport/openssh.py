@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from nearsocket.control.target import Ssh
-from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, Transport, Trouble, TransportError, reasons
+from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, Transport, TransportError, Trouble, reasons
 from nearsocket.control.transport.process import Children, Ended, run
 from nearsocket.model.text import visible
 
@@ -31,10 +32,10 @@ class OpenSsh(Transport):
             "RemoteCommand": "none",  # one in the user's configuration would refuse ours
         }
         if ssh.known_hosts_file:
-            options["UserKnownHostsFile"] = f'"{os.path.expanduser(ssh.known_hosts_file)}"'
+            options["UserKnownHostsFile"] = f'"{_path(ssh.known_hosts_file)}"'
         args = ["ssh", "-T"]
         if ssh.config_file:
-            args += ["-F", os.path.expanduser(ssh.config_file)]
+            args += ["-F", _path(ssh.config_file)]
         for name, value in options.items():
             args += ["-o", f"{name}={value}"]
         if ssh.user:
@@ -42,7 +43,7 @@ class OpenSsh(Transport):
         if ssh.port:
             args += ["-p", str(ssh.port)]
         if ssh.key:
-            args += ["-i", os.path.expanduser(ssh.key)]
+            args += ["-i", _path(ssh.key)]
         return [*args, "--", ssh.hostname, command]
 
     def run(self, command: str, stdin: bytes, timeout_s: float, children: Children) -> Answer:
@@ -55,6 +56,10 @@ class OpenSsh(Transport):
                 Trouble.SSH, "expected the ssh command of OpenSSH on this machine, found none", "install openssh-client"
             ) from None
         return answer(ended, timeout_s, self.ssh.hostname)
+
+
+def _path(text: str) -> str:
+    return str(Path(text).expanduser())
 
 
 def answer(ended: Ended, timeout_s: float, hostname: str | None) -> Answer:

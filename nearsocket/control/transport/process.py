@@ -109,9 +109,7 @@ def run(
             code: int | None = child.wait(_BURIAL_S)
         except subprocess.TimeoutExpired:
             code = None
-        return Ended(
-            code if finished else None, bytes(talk.stdout), bytes(talk.stderr), talk.overflow, time.monotonic() - began
-        )
+        return Ended(code if finished else None, bytes(talk.stdout), bytes(talk.stderr), talk.overflow, time.monotonic() - began)
     finally:
         end_group(child)
         children.remove(child)

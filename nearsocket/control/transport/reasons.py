@@ -1,7 +1,7 @@
 """From an exit code and what ssh, sudo and the shell wrote, to one clear line. Pure.
 
-The patterns are OpenSSH's own messages (sshconnect.c, ssh.c, clientloop.c, packet.c; not translated) and sudo's. A banner that a server shows
-is on standard error too, so whole lines are matched, and only where ssh itself failed (255).
+The patterns are OpenSSH's own messages (sshconnect.c, ssh.c, clientloop.c, packet.c; not translated) and sudo's. A banner
+that a server shows is on standard error too, so whole lines are matched, and only where ssh itself failed (255).
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from nearsocket.control.transport import Trouble, TransportError
+from nearsocket.control import program
+from nearsocket.control.transport import TransportError, Trouble
 from nearsocket.model.text import one_line
 
 #: Exit code of ssh's own failures, and of a remote program that a signal ended.
@@ -125,7 +126,8 @@ SUDO_RULES = (
     ),
     _rule(
         Trouble.SUDO,
-        r"^(?P<why>.* is not (?:in the sudoers file|allowed to (?:run sudo|execute)).*|Sorry, user .* is not allowed to .*|sudo: .*)$",
+        r"^(?P<why>.* is not (?:in the sudoers file|allowed to (?:run sudo|execute)).*"
+        r"|Sorry, user .* is not allowed to .*|sudo: (?!unable to resolve host).*)$",
         "sudo refuses ({why})",
         "look at the sudoers file of that host, or leave --sudo out (less will be known)",
     ),
@@ -134,12 +136,26 @@ SUDO_RULES = (
 _NO_SUDO = re.compile(r"\bsudo: (?:command )?not found|\bsudo: No such file", re.MULTILINE)
 _NO_PYTHON = re.compile(r"python3?(?:\.\d+)?['\"‘’:]?.*(?:not found|No such file)|no python", re.IGNORECASE)
 
+#: What the program's start (onhost/bootstrap.py) says of itself, by its exit code.
+_OWN = re.compile(r"^nearsocket: (?P<why>.*)$", re.MULTILINE)
+_START = {
+    program.EXIT_NO_PROGRAM: (Trouble.ANSWER, "look at what the login shell of that host does with standard input"),
+    program.EXIT_CUT: (Trouble.ANSWER, "the connection was cut while the program was sent: audit it again"),
+    program.EXIT_TOO_OLD: (
+        Trouble.OLD_PYTHON,
+        "install a newer one beside it, such as python3.11; it is found by its name on PATH",
+    ),
+    program.EXIT_NO_MEMFD: (Trouble.PROGRAM, "a kernel and Python with memfd_create are needed (Linux 3.17, glibc 2.27)"),
+}
+
 
 def timed_out(timeout_s: float, answered: bool, words: str) -> TransportError:
     """The time limit came first."""
     what = "part of an answer" if answered else "no answer"
     message = f"expected an answer within {timeout_s:g} s, found {what}"
-    return TransportError(Trouble.TIMEOUT, message, "look at the host's load and at its login shell's start-up; --timeout S waits longer", words)
+    return TransportError(
+        Trouble.TIMEOUT, message, "look at the host's load and at its login shell's start-up; --timeout S waits longer", words
+    )
 
 
 def explain(code: int, words: str, hostname: str | None) -> TransportError:
@@ -156,6 +172,10 @@ def explain(code: int, words: str, hostname: str | None) -> TransportError:
         signal = -code if code < 0 else code - 128
         message = f"expected an answer, found that the program was ended by signal {signal}"
         return TransportError(Trouble.KILLED, message, "look at the host's log for the out-of-memory killer: journalctl -k", words)
+    own = _OWN.search(words)
+    if own and code in _START:
+        trouble, hint = _START[code]
+        return TransportError(trouble, one_line(own["why"], _LONGEST), hint, words)
     if code in (126, 127) or _NO_PYTHON.search(words):
         return no_python(words)
     last = one_line(words.splitlines()[-1], _LONGEST) if words else "nothing on standard error"
@@ -176,9 +196,13 @@ def _ssh_failed(words: str, hostname: str) -> TransportError:
             return _error(rule, found, words, hostname, "an SSH login")
     if words:
         last = one_line(words.splitlines()[-1], _LONGEST)
-        return TransportError(Trouble.SSH, f"expected an SSH login, found that ssh failed ({last})", f"try it by hand: ssh {hostname} true", words)
-    message = "expected an answer, found that ssh ended with 255 and said nothing (the program was killed there, or the connection was lost)"
-    return TransportError(Trouble.KILLED, message, f"try it by hand: ssh {hostname} true; look at the host's log: journalctl -k", words)
+        return TransportError(
+            Trouble.SSH, f"expected an SSH login, found that ssh failed ({last})", f"try it by hand: ssh {hostname} true", words
+        )
+    message = "expected an answer, found that ssh ended with 255 and said nothing (the program was killed, or the connection lost)"
+    return TransportError(
+        Trouble.KILLED, message, f"try it by hand: ssh {hostname} true; look at the host's log: journalctl -k", words
+    )
 
 
 def _error(rule: Rule, found: re.Match[str], words: str, hostname: str, expected: str) -> TransportError:
