@@ -16,7 +16,41 @@ from nearsocket.model.host import Engine
 
 #: Programs whose arguments name an engine's command line that they do not run themselves.
 _NOT_ENGINES = frozenset(
-    ["docker", "podman", "nerdctl", "ctr", "crictl", "kubectl", "docker-init", "conmon", "containerd-shim", "containerd-shim-runc-v2", "sudo", "su", "ssh", "bash", "sh", "dash", "zsh", "timeout", "watch", "grep", "pgrep", "tail", "less", "vi", "vim", "nano", "systemd-run", "tee", "strace", "gdb", "tini", "dumb-init", "catatonit"]
+    [
+        "docker",
+        "podman",
+        "nerdctl",
+        "ctr",
+        "crictl",
+        "kubectl",
+        "docker-init",
+        "conmon",
+        "containerd-shim",
+        "containerd-shim-runc-v2",
+        "sudo",
+        "su",
+        "ssh",
+        "bash",
+        "sh",
+        "dash",
+        "zsh",
+        "timeout",
+        "watch",
+        "grep",
+        "pgrep",
+        "tail",
+        "less",
+        "vi",
+        "vim",
+        "nano",
+        "systemd-run",
+        "tee",
+        "strace",
+        "gdb",
+        "tini",
+        "dumb-init",
+        "catatonit",
+    ]
 )
 _COORDINATE = re.compile(r"_(TP|PP|DP|EP)_?([0-9]{1,5})(?![0-9])")
 _MODULE = {"sglang": Engine.SGLANG, "vllm": Engine.VLLM}
