@@ -13,10 +13,10 @@ from typing import Optional
 from nearsocket.model import cpulist
 from nearsocket.model.parsers.nccl_buffers import cumem_buffers, mmap_buffers, numa_lines
 from nearsocket.model.parsers.nccl_ranks import ORIGIN, RANK, shared_process
-from nearsocket.model.parsers.nccl_values import EnvLine, LogLine, NcclLog, Transport
+from nearsocket.model.parsers.nccl_values import EnvLine, LogBuffer, LogLine, NcclLog, NodeLine, Transport
 from nearsocket.model.parsers.text import clean
 
-__all__ = ["EnvLine", "LogLine", "NcclLog", "Transport", "looks_like", "parse"]
+__all__ = ["EnvLine", "LogBuffer", "LogLine", "NcclLog", "NodeLine", "Transport", "looks_like", "parse"]
 
 _ENV = re.compile(r"\b(?P<name>NCCL_[A-Z0-9_]+) set by environment to (?P<value>.*\S)")
 _VERSION = re.compile(
