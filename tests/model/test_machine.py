@@ -75,6 +75,12 @@ def test_a_node_with_cpus_of_no_package_is_not_given_the_nearest() -> None:
     assert made.nodes[1].socket is None and made.gpus[0].node == 1 and made.gpus[0].socket is None
 
 
+def test_one_node_whose_cpus_have_no_package_is_socket_0() -> None:
+    made = read(nodes=machine.node_files((NodeSpec(0, "0-31", "10"),)), cpus={"online": "0-31"})
+    assert [(node.id, node.socket) for node in made.nodes] == [(0, 0)]
+    assert "cpus: no CPU has a package number; the one node is taken as socket 0" in made.notes
+
+
 def test_a_kernel_without_numa_and_without_memory_or_cpus_is_not_made_up() -> None:
     made = read(nodes=absent("no such folder"), meminfo="", cpus={})
     assert made.nodes == () and "nodes: not read (no such folder): nodes and sockets are not known" in made.notes
