@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Optional
 
@@ -71,7 +70,7 @@ def groups(host: Host) -> tuple[Group, ...]:
         claimed.update(process.pid for process in members)
         if any(process.buffers or holds_gpu(host, process) for process in members) or (members and replica.engine is not None):
             subject = f"replica {one_line(replica.name)}"
-            made.append(_group(host, subject, replica.engine, members, replica.container, replica.unit))
+            made.append(_group(host, subject, replica.engine, members, replica.container, replica.unit, replica.ranks))
     for process in host.processes:
         if process.pid not in claimed and (process.buffers or holds_gpu(host, process)):
             subject = f"process {one_line(process.title or process.comm, 60)} ({process.pid})"
@@ -80,21 +79,25 @@ def groups(host: Host) -> tuple[Group, ...]:
 
 
 def _group(
-    host: Host, subject: str, engine: Optional[Engine], members: tuple[Process, ...], container: Optional[str], unit: Optional[str]
+    host: Host,
+    subject: str,
+    engine: Optional[Engine],
+    members: tuple[Process, ...],
+    container: Optional[str],
+    unit: Optional[str],
+    ranks: tuple[int, ...] = (),
 ) -> Group:
     ids = {container, *(process.container for process in members)} - {None}
     found = next((c for c in host.containers if any(i and (c.id.startswith(i) or i.startswith(c.id)) for i in ids)), None)
     units = {unit, *(process.unit for process in members)} - {None}
     owner = next((u for u in host.units if u.id in units), None)
-    return Group(subject, engine, members, _ranks(host, members), found, owner)
+    return Group(subject, engine, members, _ranks(host, members, ranks), found, owner)
 
 
-def _ranks(host: Host, members: Iterable[Process]) -> tuple[Process, ...]:
-    """Launchers and tokenizers hold devices too: where titles number the ranks, only those and holders of ring files count."""
-    everyone = tuple(members)
-    if any(process.rank is not None for process in everyone):
-        return tuple(process for process in everyone if process.rank is not None or process.buffers)
-    return tuple(process for process in everyone if process.buffers or holds_gpu(host, process))
+def _ranks(host: Host, members: tuple[Process, ...], named: tuple[int, ...]) -> tuple[Process, ...]:
+    """Launchers and tokenizers hold devices too: where the replica or titles name the ranks, only those count."""
+    chosen = tuple(process for process in members if process.pid in named or process.rank is not None)
+    return chosen or tuple(process for process in members if process.buffers or holds_gpu(host, process))
 
 
 def who(process: Process) -> str:

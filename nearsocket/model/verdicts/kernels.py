@@ -9,11 +9,15 @@ from typing import Any, Optional
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown, warned
 from nearsocket.model.host import Host
 from nearsocket.model.near import PASSED_THROUGH
-from nearsocket.model.verdicts.reading import because, listed, mapping, named, quoted, refused, text, told, why
+from nearsocket.model.verdicts.groups import quoted
+from nearsocket.model.verdicts.reading import because, listed, mapping, named, refused, text, told, why
 
 #: Drivers that take an NVIDIA GPU before the nvidia module can.
 CLAIMERS = ("nouveau", "nova_core", "nova", "nvidiafb")
-BLACKLIST = "printf 'blacklist nouveau\\nblacklist nova_core\\n' | sudo tee /etc/modprobe.d/nearsocket-gpu.conf; sudo update-initramfs -u; sudo reboot"
+BLACKLIST = (
+    "printf 'blacklist nouveau\\nblacklist nova_core\\n' | sudo tee /etc/modprobe.d/gpu-blacklist.conf\n"
+    "sudo update-initramfs -u || sudo dracut -f; sudo reboot"
+)
 
 
 def judge_conflicts(host: Host) -> Finding:
@@ -62,7 +66,8 @@ def judge_next_kernel(host: Host) -> Finding:
     if text(host, "dkms"):
         evidence.append(told("dkms", text(host, "dkms")))
     which = f"kernel {following}" + ("" if sure else ", the newest installed")
-    build = f"sudo apt-get install linux-headers-{quoted(following)}; sudo dkms autoinstall -k {quoted(following)}; modinfo -k {quoted(following)} nvidia"
+    word = quoted(following)
+    build = f"sudo apt-get install linux-headers-{word}; sudo dkms autoinstall -k {word}; modinfo -k {word} nvidia"
     if not found.get(following):
         verdict = failed if sure else warned
         return verdict(host.name, f"the next boot takes {which}, and it has no NVIDIA module", evidence, build)
