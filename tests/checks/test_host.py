@@ -53,7 +53,8 @@ def tuned(profile: str, conf: str = "", **sysctl: str) -> Host:
     return host_with({"tuned": build.source(data=files)}, sysctl={"kernel.numa_balancing": "0", **sysctl})
 
 
-HPC = "[main]\ninclude=latency-performance\n[sysctl]\n# comment\nkernel.numa_balancing=0\nvm.min_free_kbytes=>135168\n[vm]\nkernel.numa_balancing=9\n"
+HPC = "[main]\ninclude=latency-performance\n[sysctl]\n# words\n"
+HPC += "kernel.numa_balancing=0\nvm.min_free_kbytes=>135168\n[vm]\nkernel.numa_balancing=9\n"
 
 
 def test_a_server_profile_whose_values_are_in_force_passes() -> None:
