@@ -132,3 +132,15 @@ def nothing_runs(host: Host) -> Optional[Finding]:
         return unknown(host.name, blind, (Evidence("processes", blind),), "sudo nearsocket audit @local")
     seen = f"{len(host.processes)} processes looked at; none holds a GPU or maps an nccl- file"
     return not_applicable(host.name, "no process holds a GPU or an nccl- file", (Evidence("processes", seen),))
+
+
+def hidden_processes(host: Host) -> tuple[Finding, ...]:
+    """An unknown on the host where some process that holds a GPU may not be in the snapshot; empty where none can hide.
+
+    NVML lists every user's GPU processes, so another user than root misses none as long as NVML was read.
+    """
+    source = host.source("processes")
+    blind = blind_spot(host)
+    if blind is None or (source.ok and not source.reason and host.source("nvml").ok):
+        return ()
+    return (unknown(host.name, blind, (Evidence("processes", blind),), "sudo nearsocket audit @local"),)
