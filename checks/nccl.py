@@ -106,7 +106,9 @@ def _enforced(host: Host, group: Group) -> Finding:
         if cumem.status is Status.NOT_APPLICABLE:
             return cumem
         if cumem.status is Status.PASS and placed is not None and placed.status is Status.PASS:
-            return passed(group.subject, f"by force: cuMem allocates strictly near; {placed.summary}", (*cumem.evidence, *placed.evidence))
+            return passed(
+                group.subject, f"by force: cuMem allocates strictly near; {placed.summary}", (*cumem.evidence, *placed.evidence)
+            )
     alone = only_gpu(host, group)
     if alone is not None:
         return not_applicable(group.subject, alone.text, (alone,))
@@ -122,7 +124,9 @@ def _enforced(host: Host, group: Group) -> Finding:
             return warned(group.subject, late, evidence, bind(host, group))
         return passed(group.subject, f"by force: {deciding.text} ({len(verdicts)} of {len(verdicts)} ranks held)", evidence)
     if deciding.status is Status.UNKNOWN:
-        return unknown(group.subject, deciding.text, evidence, "sudo nearsocket audit @local  # with --near NODES where no GPU is visible")
+        return unknown(
+            group.subject, deciding.text, evidence, "sudo nearsocket audit @local  # with --near NODES where no GPU is visible"
+        )
     if deciding.status is Status.FAIL:
         return failed(group.subject, deciding.text, evidence, bind(host, group))
     free = sum(verdict.status is Status.WARN for verdict in verdicts)

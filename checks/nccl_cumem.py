@@ -62,7 +62,9 @@ def _cumem(host: Host, group: Group) -> Finding:
     if files:
         why = "; ".join(reason.text for reason in reasons) or "nothing that the host shows says why"
         remedy = "\n".join(f"# {reason.remedy}" for reason in reasons)
-        return failed(group.subject, f"not in force: {len(files)} ring buffers are files: {why}", evidence, f"{remedy}\n{pin(group)}".strip())
+        return failed(
+            group.subject, f"not in force: {len(files)} ring buffers are files: {why}", evidence, f"{remedy}\n{pin(group)}".strip()
+        )
     alone = only_gpu(host, group)
     if alone is not None:
         return not_applicable(group.subject, alone.text, (alone,))
@@ -70,7 +72,9 @@ def _cumem(host: Host, group: Group) -> Finding:
     if denied is not None:
         return unknown(group.subject, f"buffers not read: {denied}", evidence, "sudo nearsocket audit @local")
     doubt = f"; {reasons[0].text}" if reasons else ""
-    return unknown(group.subject, f"neither NCCL's log nor a ring file was found{doubt}", evidence, f"{ask_nccl(group)}\n# {SHOW_MORE}")
+    return unknown(
+        group.subject, f"neither NCCL's log nor a ring file was found{doubt}", evidence, f"{ask_nccl(group)}\n# {SHOW_MORE}"
+    )
 
 
 @check("nccl.cumem-preconditions")

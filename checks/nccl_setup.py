@@ -101,7 +101,11 @@ def _conf(host: Host, group: Group) -> Finding:
         make = failed if found[0].status is Status.FAIL else warned
         remedy = "grep -n . /etc/nccl.conf ~/.nccl.conf  # keep the variable in one place: the unit's or container's environment"
         return make(group.subject, found[0].text + more, evidence, remedy)
-    what = f"reads {', '.join(one_line(file.path) for file in seen)} without conflict" if seen else "its NCCL reads none of the conf files"
+    what = (
+        f"reads {', '.join(one_line(file.path) for file in seen)} without conflict"
+        if seen
+        else "its NCCL reads none of the conf files"
+    )
     return passed(group.subject, what, evidence)
 
 

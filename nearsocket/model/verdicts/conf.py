@@ -101,7 +101,9 @@ def clashes(host: Host, group: Group) -> tuple[Clash, ...]:
                 winner = f"{one_line(before[0][0])} sets {one_line(before[0][1], 40)}, which wins"
                 found.append(Clash(Status.WARN, f"{one_line(file.path)} sets {_pair(name, value)}; {winner}"))
             elif not before and name == CUMEM and group.engine is Engine.SGLANG:
-                text = f"{one_line(file.path)} sets {_pair(name, value)}; SGLang sets the variable first, so the file does not count"
+                text = (
+                    f"{one_line(file.path)} sets {_pair(name, value)}; SGLang sets the variable first, so the file does not count"
+                )
                 found.append(Clash(Status.WARN, text))
             elif not before and value == "0" and name in (CUMEM, CUMEM_HOST):
                 undone = name == CUMEM_HOST and environ.get(CUMEM) == "1"

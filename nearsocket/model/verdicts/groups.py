@@ -10,6 +10,7 @@ from typing import Optional
 from nearsocket.model.finding import Evidence, Finding, not_applicable, unknown
 from nearsocket.model.host import Container, Engine, Host, Process, Unit
 
+_RUNS_CONTAINER = re.compile(r"\b(?:docker|podman)\b.*\b(?:run|start)\b", re.DOTALL)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 
 
@@ -90,8 +91,19 @@ def _group(
     ids = {container, *(process.container for process in members)} - {None}
     found = next((c for c in host.containers if any(i and (c.id.startswith(i) or i.startswith(c.id)) for i in ids)), None)
     units = {unit, *(process.unit for process in members)} - {None}
-    owner = next((u for u in host.units if u.id in units), None)
+    owner = next((u for u in host.units if u.id in units), None) or _caller(host, found)
     return Group(subject, engine, members, _ranks(host, members, ranks), found, owner)
+
+
+def _caller(host: Host, container: Optional[Container]) -> Optional[Unit]:
+    """The active unit whose command runs this container: by the container's name, else by an image that one unit alone names."""
+    if container is None:
+        return None
+    running = [unit for unit in host.units if unit.active == "active" and _RUNS_CONTAINER.search(unit.exec_start)]
+    words = {unit.id: set(re.split(r"[\s=;]+", unit.exec_start)) for unit in running}
+    by_name = [unit for unit in running if container.name in words[unit.id]]
+    by_image = [unit for unit in running if container.image in words[unit.id]]
+    return by_name[0] if by_name else by_image[0] if len(by_image) == 1 else None
 
 
 def _ranks(host: Host, members: tuple[Process, ...], named: tuple[int, ...]) -> tuple[Process, ...]:
@@ -126,7 +138,9 @@ def nothing_runs(host: Host) -> Optional[Finding]:
         return None
     pci = host.source("pci")
     if not host.gpus and host.near is None and pci.ok:
-        return not_applicable(host.name, "no GPU on this host and no process with an nccl- file", (Evidence("pci", "no GPU found"),))
+        return not_applicable(
+            host.name, "no GPU on this host and no process with an nccl- file", (Evidence("pci", "no GPU found"),)
+        )
     blind = blind_spot(host)
     if blind is not None:
         return unknown(host.name, blind, (Evidence("processes", blind),), "sudo nearsocket audit @local")

@@ -88,7 +88,9 @@ def _p2p(host: Host, gpus: tuple[str, ...]) -> Item:
         text = f"no P2P between {len(bad)} of {len(pairs)} GPU pairs ({pair}: {word}): before CUDA 13.0 the probe may crash"
         return Item(Status.FAIL, text, Evidence("nvml", f"p2p {bad}"), newer)
     if len(words) < len(pairs):
-        return Item(Status.UNKNOWN, "P2P between the GPUs is not known", Evidence("nvml", "no P2P status"), "nvidia-smi topo -p2p r")
+        return Item(
+            Status.UNKNOWN, "P2P between the GPUs is not known", Evidence("nvml", "no P2P status"), "nvidia-smi topo -p2p r"
+        )
     return Item(Status.PASS, "P2P between all GPUs", Evidence("nvml", f"{len(words)} pairs ok"), "")
 
 
@@ -124,7 +126,9 @@ def _gated(group: Group) -> bool:
     """Whether the group's mbind is behind Docker's seccomp profile. podman's profile lets it through (run in the lab)."""
     if group.container is None:
         return any(process.container for process in group.processes)
-    free = group.container.privileged or any("unconfined" in option for option in group.container.security_opt if "seccomp" in option)
+    free = group.container.privileged or any(
+        "unconfined" in option for option in group.container.security_opt if "seccomp" in option
+    )
     return group.container.runtime != "podman" and not free
 
 
@@ -154,7 +158,9 @@ def _user(group: Group) -> Optional[Item]:
     if other is None:
         return None
     text = f"{who(other)} is not root in its container (uid {other.uid}): the probe of host memory fails"
-    return Item(Status.FAIL, text, Evidence(f"/proc/{other.pid}/status", f"Uid {other.uid}"), "create the container anew with --user 0")
+    return Item(
+        Status.FAIL, text, Evidence(f"/proc/{other.pid}/status", f"Uid {other.uid}"), "create the container anew with --user 0"
+    )
 
 
 def _processes(group: Group) -> Optional[Item]:
@@ -162,5 +168,7 @@ def _processes(group: Group) -> Optional[Item]:
         held = [pci for pci in process.gpu_bytes if pci in process.gpus]
         if len(held) > 1 and len(group.ranks) == 1:
             text = f"{who(process)} holds {len(held)} GPUs: ranks that share a process always use /dev/shm"
-            return Item(Status.FAIL, text, Evidence("nvml", f"pid {process.pid} on {', '.join(held)}"), "run one process for each GPU")
+            return Item(
+                Status.FAIL, text, Evidence("nvml", f"pid {process.pid} on {', '.join(held)}"), "run one process for each GPU"
+            )
     return None

@@ -7,9 +7,9 @@ from typing import Optional
 
 from nearsocket.model.finding import Evidence, Status
 from nearsocket.model.host import Host, Process
-from nearsocket.model.roles import BUFFSIZE_BYTES, PAGE_BYTES, POOL_PAGES, RING_BASE_BYTES
-from nearsocket.model.verdicts.engine_env import lookup, outcome
+from nearsocket.model.roles import BUFFSIZE_BYTES, PAGE_BYTES, POOL_SIZES, RING_BASE_BYTES
 from nearsocket.model.verdicts.enforced import group_buffers
+from nearsocket.model.verdicts.engine_env import lookup, outcome
 from nearsocket.model.verdicts.groups import Group, one_line, who
 from nearsocket.model.verdicts.placement import mib
 
@@ -41,8 +41,10 @@ def needed_bytes(group: Group) -> tuple[int, str]:
     channels = max(1, min(max(DEFAULT_CHANNELS, least or 0), most or least or DEFAULT_CHANNELS))
     ranks, ring = len(group.ranks), ring_bytes(group)
     files = channels * FILES_PER_CHANNEL * ranks
-    pools = ranks * max(POOL_PAGES) * PAGE_BYTES
-    words = f"{files} ring buffers ({channels} channels x {FILES_PER_CHANNEL} x {ranks} ranks) of {mib(ring)} and {mib(pools)} of pools"
+    pools = ranks * max(POOL_SIZES)
+    words = (
+        f"{files} ring buffers ({channels} channels x {FILES_PER_CHANNEL} x {ranks} ranks) of {mib(ring)} and {mib(pools)} of pools"
+    )
     return files * ring + pools, words
 
 

@@ -83,29 +83,37 @@ def nvlink_only(host: Host, group: Group) -> Optional[Evidence]:
     return Evidence("nvml", "NVLink between all of its GPUs: " + ", ".join(f"{pair} {word}" for pair, word in words.items()))
 
 
-def one_rank(group: Group) -> Optional[Evidence]:
-    """Evidence that the group is an engine's only rank on one GPU, without an nccl- file; None otherwise."""
+def one_rank(host: Host, group: Group) -> Optional[Evidence]:
+    """Evidence that the group is one rank on one GPU, without an nccl- file; None otherwise.
+
+    A process beside it of the same parent or container that holds a GPU too may be the second rank, however it is named.
+    """
     if len(group.ranks) != 1 or group.ranks[0].buffers or len(group.rank_gpus) != 1 or group.ranks[0].rank not in (None, 0):
         return None
     rank = group.ranks[0]
-    return Evidence(f"/proc/{rank.pid}", f"one rank on GPU {rank.gpus[0]}, no nccl- file: nothing is exchanged between GPUs")
+    for other in host.processes:
+        beside = other.ppid == rank.ppid or (other.container is not None and other.container == rank.container)
+        if other.pid != rank.pid and beside and holds_gpu(host, other):
+            return None
+    return Evidence(f"/proc/{rank.pid}", f"one rank on GPU {one_line(rank.gpus[0], 20)}, no nccl- file: no second GPU to exchange with")
 
 
 def only_gpu(host: Host, group: Group) -> Optional[Evidence]:
     """Evidence that one process holds the host's only GPU, so that there is no other rank on this host; None otherwise."""
-    alone = one_rank(group)
     holders = [process for process in host.processes if holds_gpu(host, process)]
-    return alone if len(host.gpus) == 1 and host.source("pci").ok and len(holders) == 1 else None
+    return one_rank(host, group) if len(host.gpus) == 1 and host.source("pci").ok and len(holders) == 1 else None
 
 
 def needs_no_host_buffers(host: Host, group: Group, found: Optional[GroupLog]) -> Optional[Evidence]:
     """Evidence that the group's GPUs exchange nothing through host memory: one rank, P2P in the log, NVLink everywhere."""
-    alone = one_rank(group)
+    alone = one_rank(host, group)
     if alone is not None:
         return alone
     if found is not None:
         if not (found.complete and direct_only(found.log)):
             return None
         first = found.log.transports[0]
-        return Evidence(f"{found.source} {first.line.number}", f"every transport is P2P or NVLink: {one_line(first.line.text.strip())}")
+        return Evidence(
+            f"{found.source} {first.line.number}", f"every transport is P2P or NVLink: {one_line(first.line.text.strip())}"
+        )
     return nvlink_only(host, group)
