@@ -154,7 +154,7 @@ def _user(group: Group) -> Optional[Item]:
     # A rootless podman's root has another uid on the host, so the host's uid says nothing there.
     if not _gated(group):
         return None
-    other = next((process for process in group.ranks if process.uid != 0), None)
+    other = next((process for process in group.ranks if process.uid > 0), None)
     if other is None:
         return None
     text = f"{who(other)} is not root in its container (uid {other.uid}): the probe of host memory fails"
