@@ -126,13 +126,19 @@ class Nic(Device):
 
 @dataclass(frozen=True)
 class Mount:
-    """One mount. `options` are the super block's (size=, mpol=), `policy` the text after mpol= or None."""
+    """One mount. `options` are the super block's (size=, mpol=), `policy` the text after mpol= or None.
+
+    `root` is the folder of the file system that is mounted (not `/` for most bind mounts), `device` its major:minor,
+    which a buffer's identity starts with: two mounts of one device share files and policy.
+    """
 
     point: str
     kind: str
     source: str
     options: tuple[str, ...]
     policy: Optional[str] = None
+    root: str = "/"
+    device: str = ""
 
 
 class BufferRole(str, enum.Enum):
@@ -298,6 +304,7 @@ class Host:
 
     `sources` keeps each source's status, so that a check can say why it does not know. `notes`: what could not be read
     or had to be inferred, one line each. `cmdline`: the kernel's parameters, last value of each (empty text for a bare word).
+    `program` is what the program that read the host says about itself (version, python, took_s).
     """
 
     name: str
@@ -326,6 +333,7 @@ class Host:
     near: Optional[frozenset[int]] = None
     notes: tuple[str, ...] = ()
     cmdline: Mapping[str, str] = field(default_factory=dict)
+    program: Mapping[str, str] = field(default_factory=dict)
 
     def source(self, name: str) -> Source:
         """The status of that source; an absent one with a reason where the snapshot lacks it."""
