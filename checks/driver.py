@@ -9,7 +9,8 @@ from nearsocket.model.check import check
 from nearsocket.model.finding import Finding, passed, unknown, warned
 from nearsocket.model.host import Host
 from nearsocket.model.verdicts import automatic, driverversions, kernels, scope
-from nearsocket.model.verdicts.reading import because, named, quoted, told, why
+from nearsocket.model.verdicts.groups import quoted
+from nearsocket.model.verdicts.reading import because, named, told, why
 
 
 @check(id="driver.versions-match")

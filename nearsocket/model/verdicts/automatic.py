@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown, warned
 from nearsocket.model.host import Host, Package
 from nearsocket.model.verdicts.driverversions import driver_packages, package_version
-from nearsocket.model.verdicts.reading import because, entries, files, listed, quoted, refused, told, why
+from nearsocket.model.verdicts.groups import quoted
+from nearsocket.model.verdicts.reading import because, entries, files, listed, refused, told, why
 
 _SWITCH = re.compile(r'^\s*APT::Periodic::Unattended-Upgrade\s+"?(\w+)"?\s*;', re.MULTILINE)
 _EXCLUDED = re.compile(r"Unattended-Upgrade::Package-Blacklist\s*\{(.*?)\}\s*;", re.DOTALL)
-_QUOTED = re.compile(r'^\s*"([^"]+)"', re.MULTILINE)
+_COMMENT = re.compile(r"^\s*(//|#).*$", re.MULTILINE)
+_QUOTED = re.compile(r'"([^"]+)"')
 
 
 def judge_holds(host: Host) -> Finding:
@@ -37,7 +41,8 @@ def judge_holds(host: Host) -> Finding:
             return failed(host.name, summary, evidence, "sudo apt-mark unhold 'nvidia-*' 'libnvidia-*' && sudo apt-get install -f")
         return passed(host.name, f"all {len(packages)} packages of the driver are held", evidence)
     if len(open_ones) < len(packages):
-        summary = f"{len(packages) - len(open_ones)} of {len(packages)} held, but not {listed(open_ones)}: an upgrade breaks or splits the driver"
+        count = f"{len(packages) - len(open_ones)} of {len(packages)}"
+        summary = f"{count} held, but not {listed(open_ones)}: an upgrade breaks or splits the driver"
         return warned(host.name, summary, evidence, hold)
     return warned(host.name, f"none of the driver's {len(packages)} packages is held: the next upgrade replaces it", evidence, hold)
 
@@ -68,7 +73,12 @@ def judge_upgrades(host: Host) -> Finding:
     on += ["dnf-automatic.timer"] if _runs(timers, "dnf-automatic.timer") else []
     if not on:
         return passed(host.name, "no upgrade runs by itself", evidence)
-    excluded = [word for found in settings.values() for block in _EXCLUDED.findall(found) for word in _QUOTED.findall(block)]
+    excluded = [
+        word
+        for found in settings.values()
+        for block in _EXCLUDED.findall(_COMMENT.sub("", found))
+        for word in _QUOTED.findall(block)
+    ]
     bare = [p.name for p in packages if not held(host, p) and not any(_excludes(word, p.name) for word in excluded)]
     if not bare:
         kept = told("packages.holds", "\n".join(sorted(host.holds)) or f"none; excluded: {listed(excluded)}")
@@ -98,9 +108,8 @@ def no_packages(host: Host) -> Finding:
     return not_applicable(host.name, "the driver did not come from packages", (shown,))
 
 
-def _runs(timers: dict[str, object], name: str) -> bool:
-    timer = timers.get(name)
-    return bool(timer and getattr(timer, "get", lambda _: None)("active") in ("active", True))
+def _runs(timers: Mapping[str, Mapping[str, Any]], name: str) -> bool:
+    return timers.get(name, {}).get("active") in ("active", True)
 
 
 def _excludes(word: str, name: str) -> bool:

@@ -9,7 +9,7 @@ from nearsocket.model.finding import Evidence, Finding, failed, passed, unknown,
 from nearsocket.model.host import Host, Package
 from nearsocket.model.verdicts.reading import because, files, listed, refused, told, why
 
-#: Packages whose version is the driver's own: module, user libraries, tools. Names of Debian, Ubuntu, NVIDIA's and RPM repositories.
+#: Packages whose version is the driver's own: module, user libraries, tools (Debian's, Ubuntu's and NVIDIA's names, RPM's too).
 _DRIVER_PACKAGE = re.compile(
     r"(nvidia-(open-)?(driver|dkms|kernel|utils|open|compute-utils)|libnvidia-(compute|ml|cfg)|libcuda1|kmod-nvidia|cuda-drivers)"
 )

@@ -8,6 +8,7 @@ from typing import Optional
 from nearsocket.model import cpulist
 from nearsocket.model.finding import Evidence, Finding, failed, passed, unknown, warned
 from nearsocket.model.host import NodeClaim
+from nearsocket.model.verdicts.groups import one_line
 from nearsocket.model.verdicts.reading import told
 
 GPU_NODE = "topology.gpu-node"
@@ -22,7 +23,7 @@ def judge_claims(
     `sockets`: every node that is online to its socket, None where that is not known; empty where the nodes are not
     known (a pasted table shows GPUs only). A claim over several sockets (a virtual machine's "all CPUs") names nothing.
     """
-    evidence = [told(claim.source, claim.text) for claim in claims]
+    evidence = [told(claim.source, claim.text) for claim in claims] or [Evidence("sources of the node", "none was read")]
     if len(sockets) == 1:
         only = next(iter(sockets))
         evidence.append(Evidence("nodes online", cpulist.render(sockets)))
@@ -61,7 +62,10 @@ def _named(claim: NodeClaim, sockets: Mapping[int, Optional[int]]) -> frozenset[
 
 
 def _silent(subject: str, claims: Sequence[NodeClaim], evidence: list[Evidence], sockets: Mapping[int, Optional[int]]) -> Finding:
-    said = "; ".join(f"{claim.source} says {claim.text.strip()[:40] or 'nothing'}" for claim in claims) or "none could be read"
+    said = (
+        "; ".join(f"{claim.source} says {one_line(claim.text.strip(), 40) or 'nothing'}" for claim in claims)
+        or "none could be read"
+    )
     if sockets and None not in sockets.values() and len(set(sockets.values())) == 1:
         evidence.append(Evidence("nodes online", cpulist.render(sockets)))
         summary = f"on the only socket, its node there not known ({said}): NCCL takes node 0 for its cuMem host memory"

@@ -9,8 +9,8 @@ from nearsocket.model import cpulist, near
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown, warned
 from nearsocket.model.host import Host, Mount, Process
 from nearsocket.model.verdicts.binding import parse_policy
-from nearsocket.model.verdicts.groups import groups, who
-from nearsocket.model.verdicts.reading import because, quoted, refused, told, why
+from nearsocket.model.verdicts.groups import groups, quoted, who
+from nearsocket.model.verdicts.reading import because, refused, told, why
 
 SHM = "/dev/shm"  # noqa: S108 - the mount that NCCL writes to, not a temporary file of ours
 
@@ -39,7 +39,8 @@ def judge_policy(subject: str, mount: Mount, near_nodes: Optional[frozenset[int]
     """One mount's policy against near nodes and, for a rank, against the nodes that its cpuset allows."""
     mode, nodes = parse_policy(mount.policy)
     evidence = [told(f"mount {mount.point}", f"{mount.kind} mpol={mount.policy}")]
-    bind = f"sudo mount -o remount,mpol=bind:{cpulist.render(near_nodes or ())} {quoted(mount.point)}  # new files only: restart the engine"
+    wanted = f"mpol=bind:{cpulist.render(near_nodes or ())}"
+    bind = f"sudo mount -o remount,{wanted} {quoted(mount.point)}  # holds for new files: restart the engine"
     if not mode or (mode not in ("local", "default") and not nodes):
         return unknown(subject, f"the mount's policy {mount.policy} was not understood", evidence, f"findmnt {quoted(mount.point)}")
     if near_nodes is None:

@@ -8,8 +8,8 @@ from typing import Optional
 from nearsocket.model.finding import Evidence, Finding, Status, failed, not_applicable, passed, unknown, warned
 from nearsocket.model.host import Host, Node, NodeMemory
 from nearsocket.model.verdicts.binding import bound_group
-from nearsocket.model.verdicts.groups import groups
-from nearsocket.model.verdicts.reading import GIB, because, files, gib, quoted, refused, text, told, why
+from nearsocket.model.verdicts.groups import groups, quoted
+from nearsocket.model.verdicts.reading import GIB, because, files, gib, refused, text, told, why
 
 #: Room for NCCL's host buffers at a start: 32 channels x 8 ranks x 9.6 MB are 2.4 GiB, doubled. On small nodes a tenth.
 NEEDED_BYTES, NEEDED_SHARE = 4 * GIB, 0.10

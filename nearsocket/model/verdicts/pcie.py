@@ -12,7 +12,8 @@ from typing import Any, Optional
 
 from nearsocket.model.finding import Evidence, Finding, failed, passed, unknown, warned
 from nearsocket.model.host import Gpu, PciLink
-from nearsocket.model.verdicts.reading import named, quoted, told
+from nearsocket.model.verdicts.groups import quoted
+from nearsocket.model.verdicts.reading import named, told
 
 #: PCIe generation to transfer rate in GT/s (PCI Express base specifications 1 to 6).
 RATE = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}

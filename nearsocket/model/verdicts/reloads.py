@@ -7,12 +7,15 @@ from typing import Optional
 
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown, warned
 from nearsocket.model.host import Container, Host, Process
-from nearsocket.model.verdicts.groups import one_line
-from nearsocket.model.verdicts.reading import because, entries, files, listed, mapping, quoted, refused, told, why
+from nearsocket.model.verdicts.groups import one_line, quoted
+from nearsocket.model.verdicts.reading import because, entries, files, listed, mapping, refused, told, why
 
 _GPU_DEVICE = re.compile(r"/dev/nvidia\d+\Z")
 LINKS = "sudo nvidia-ctk system create-dev-char-symlinks --create-all"
-LISTED = "# start it anew with its GPUs listed: docker run --device nvidia.com/gpu=all ...  (CDI, Docker 28.3; before: --runtime nvidia with CDI)"
+LISTED = (
+    "# start it anew with its GPUs listed, by CDI (Docker 28.3 and newer; older ones need features.cdi):\n"
+    "docker run --device nvidia.com/gpu=all ..."
+)
 
 
 def with_gpus(host: Host) -> tuple[Container, ...]:

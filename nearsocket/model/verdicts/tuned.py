@@ -45,7 +45,7 @@ def judge_profile(host: Host) -> Finding:
 
 
 def _sysctls(conf: str) -> dict[str, str]:
-    """The plain values of the `[sysctl]` part of a tuned.conf; computed ones (`${...}`) and conditional ones (`>3`) are left out."""
+    """The plain numbers of the `[sysctl]` part of a tuned.conf; computed (`${...}`) and conditional ones (`>3`) are left out."""
     found: dict[str, str] = {}
     part = ""
     for line in conf.splitlines():
