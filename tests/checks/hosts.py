@@ -82,7 +82,7 @@ def one_socket() -> Host:
     home = build.node(0, distances=(10,))
     gpus = tuple(build.gpu(i, node=0, socket=0, claims=()) for i in (0, 1))
     file = build.buffer("aB3dE9", {0: build.RING_BYTES})
-    free = {"policy": "default", "mems_allowed": frozenset({0}), "cpus": home.cpus, "buffers": (file,)}
+    free: dict[str, Any] = {"policy": "default", "mems_allowed": frozenset({0}), "cpus": home.cpus, "buffers": (file,)}
     return build.host(nodes=(home,), sockets=(Socket(0, (0,), home.cpus),), gpus=gpus, processes=ranks(**free))
 
 

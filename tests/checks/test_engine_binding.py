@@ -247,7 +247,7 @@ def test_a_container_that_could_not_be_asked_is_unknown() -> None:
 
 def test_a_bare_process_with_the_variable_in_its_own_environment() -> None:
     def made(value: str) -> Host:
-        free = {"container": None, "environ": {"SGLANG_AUTO_NUMA_BIND": value}, "engine": Engine.SGLANG}
+        free: dict[str, Any] = {"container": None, "environ": {"SGLANG_AUTO_NUMA_BIND": value}, "engine": Engine.SGLANG}
         host = hosts.running(**free)
         return dataclasses.replace(host, containers=(), replicas=(dataclasses.replace(host.replicas[0], container=None),))
 

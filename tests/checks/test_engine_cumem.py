@@ -102,7 +102,7 @@ def test_a_bound_replica_that_does_not_ask_is_not_applicable_and_a_wish_in_vain_
 
 
 def test_a_wiped_environ_is_unknown_unless_launcher_or_unit_tell() -> None:
-    bare = {"container": None, "environ": None, "policy": "default"}
+    bare: dict[str, Any] = {"container": None, "environ": None, "policy": "default"}
     host = hosts.running(**bare)
     host = dataclasses.replace(host, containers=(), units=(), replicas=(dataclasses.replace(host.replicas[0], container=None),))
     assert one(ID, host).status is Status.UNKNOWN

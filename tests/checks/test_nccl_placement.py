@@ -89,12 +89,13 @@ def test_p2p_only_is_not_applicable_with_the_log_as_evidence() -> None:
 def test_nothing_running_is_not_applicable_only_where_all_processes_were_seen() -> None:
     idle = build.host(processes=())
     assert one(PLACEMENT, idle).status is Status.NOT_APPLICABLE
-    for changes in (
+    cases: tuple[dict[str, Any], ...] = (
         {"uid": 1000},
         {"sources": {**idle.sources, "processes": build.source(status="denied", reason="permission denied")}},
         {"sources": {**idle.sources, "processes": build.source(data=[], reason="3 processes unreadable")}},
         {"sources": {}},
-    ):
+    )
+    for changes in cases:
         found = one(PLACEMENT, dataclasses.replace(idle, **changes))
         assert found.status is Status.UNKNOWN, changes
         assert found.remedy
@@ -199,6 +200,17 @@ def test_one_process_with_the_only_gpu_has_nobody_to_exchange_with() -> None:
     assert one(PLACEMENT, two).status is Status.UNKNOWN
 
 
+def test_gpus_on_a_socket_without_memory_are_far_from_everything_and_no_bind_is_offered() -> None:
+    nodes = (build.node(0), build.node(1, memory=None, memoryless=True))
+    held: dict[str, Any] = {"policy": "default", "mems_allowed": frozenset({0}), "buffers": (hosts.far_file(),)}
+    host = dataclasses.replace(build.host(processes=hosts.ranks(**held)), nodes=nodes)
+    found = one(PLACEMENT, host)
+    assert found.status is Status.FAIL
+    assert found.remedy is not None and "--cpuset-mems" not in found.remedy and "has no memory" in found.remedy
+    assert one(ENFORCED, host).status is Status.FAIL
+    assert one("engine.binding", host).status is Status.FAIL
+
+
 BOTH, ONE, FAR = frozenset({0, 1}), frozenset({1}), frozenset({0})
 #: LAB_NOTES, where NCCL's pages land: what is in force on the process, and whether it holds.
 LAB = [
@@ -273,7 +285,7 @@ def test_enforcement_is_not_applicable_for_p2p_and_where_nothing_runs() -> None:
 
 
 def test_stray_processes_with_files_are_judged_without_a_replica_or_a_gpu() -> None:
-    lab = {
+    lab: dict[str, Any] = {
         "engine": None,
         "rank": None,
         "gpus": (),
