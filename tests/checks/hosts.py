@@ -67,7 +67,9 @@ def two_sockets_group() -> Host:
     for rank in range(4):
         home, after = rank // 2, (rank + 1) % 4
         own = build.buffer(f"own00{rank}", {home: build.RING_BYTES}, pids=(4242 + rank, 4242 + after))
-        before = build.buffer(f"own00{(rank - 1) % 4}", {(rank - 1) % 4 // 2: build.RING_BYTES}, pids=(4242 + (rank - 1) % 4, 4242 + rank))
+        before = build.buffer(
+            f"own00{(rank - 1) % 4}", {(rank - 1) % 4 // 2: build.RING_BYTES}, pids=(4242 + (rank - 1) % 4, 4242 + rank)
+        )
         cpus = build.node(home).cpus
         made.append(build.process(4242 + rank, rank, cpus=cpus, policy=f"bind:{home}", buffers=(own, before)))
     processes = tuple(made)
@@ -80,7 +82,7 @@ def one_socket() -> Host:
     home = build.node(0, distances=(10,))
     gpus = tuple(build.gpu(i, node=0, socket=0, claims=()) for i in (0, 1))
     file = build.buffer("aB3dE9", {0: build.RING_BYTES})
-    free = {"policy": "default", "mems_allowed": frozenset({0}), "cpus": home.cpus, "buffers": (file,)}
+    free: dict[str, Any] = {"policy": "default", "mems_allowed": frozenset({0}), "cpus": home.cpus, "buffers": (file,)}
     return build.host(nodes=(home,), sockets=(Socket(0, (0,), home.cpus),), gpus=gpus, processes=ranks(**free))
 
 

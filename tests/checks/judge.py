@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parents[2] / "checks"
 def checks() -> dict[str, Check]:
     """Every check of the nccl and engine files, by id."""
     found: dict[str, Check] = {}
-    for path in sorted(FOLDER.glob("nccl*.py")) + [FOLDER / "engine.py"]:
+    for path in [*sorted(FOLDER.glob("nccl*.py")), FOLDER / "engine.py"]:
         spec = importlib.util.spec_from_file_location(f"nearsocket_checks.{path.stem}", path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)

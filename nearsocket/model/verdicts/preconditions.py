@@ -102,7 +102,8 @@ def _nodes(host: Host) -> Item:
         names = f"node {cpulist.render(node.id for node in odd)} without memory or without CPUs"
         remedy = "populate the node or hide it (numa=off hides all; firmware settings), or bind instead of pinning cuMem"
         return Item(Status.FAIL, f"{names}: ranks then disagree on where to allocate", Evidence("nodes", names), remedy)
-    text = f"all {len(host.nodes)} nodes have memory and CPUs"
+    count = len(host.nodes)
+    text = f"all {count} nodes have memory and CPUs" if count > 1 else "the one node has memory and CPUs"
     return Item(Status.PASS, text, Evidence("nodes", text), "")
 
 
