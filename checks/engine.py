@@ -57,7 +57,9 @@ def _binding(host: Host, group: Group) -> Finding:
     if deciding.status is Status.PASS:
         return passed(group.subject, summary, evidence)
     if deciding.status is Status.UNKNOWN:
-        return unknown(group.subject, summary, evidence, "sudo nearsocket audit @local  # with --near NODES where no GPU is visible")
+        return unknown(
+            group.subject, summary, evidence, "sudo nearsocket audit @local  # with --near NODES where no GPU is visible"
+        )
     make = failed if deciding.status is Status.FAIL else warned
     return make(group.subject, summary, evidence, bind(host, group))
 
@@ -70,7 +72,9 @@ def _no_other_socket(host: Host, group: Group) -> Finding:
 def _no_ranks(group: Group) -> Finding:
     pids = ", ".join(str(process.pid) for process in group.processes)
     summary = "no process of it is known to hold a GPU yet, so there is no rank to judge"
-    return unknown(group.subject, summary, (Evidence("processes", f"pids {pids}"),), "sudo nearsocket audit @local  # after the load")
+    return unknown(
+        group.subject, summary, (Evidence("processes", f"pids {pids}"),), "sudo nearsocket audit @local  # after the load"
+    )
 
 
 @check("engine.memory-locality")

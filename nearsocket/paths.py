@@ -20,6 +20,15 @@ def project_folder(start: Path | None = None) -> Path | None:
     return next((folder for folder in (here, *here.parents) if _is_project(folder)), None)
 
 
+def source_folder() -> Path:
+    """The checkout that this package runs from. Raises NearsocketError where it runs from an installed wheel."""
+    if _is_project(_PACKAGE.parent):
+        return _PACKAGE.parent
+    raise NearsocketError(
+        "expected to run from a source checkout, found an installed package", "run it in a clone of the repository"
+    )
+
+
 def checks_folder(start: Path | None = None) -> Path:
     """Where the checks are. Raises NearsocketError where an installation lacks them; so do the two below."""
     return _find("checks", start)

@@ -125,7 +125,12 @@ def bound_group(host: Host, group: Group) -> Optional[str]:
     holders = [near_by_force(host, process) for process in group.ranks]
     if not holders or None in holders:
         return None
-    names = {"policy": "a bound memory policy", "cpuset": "a cpuset", "mount": "a bound /dev/shm mount", "socket": "the only socket"}
+    names = {
+        "policy": "a bound memory policy",
+        "cpuset": "a cpuset",
+        "mount": "a bound /dev/shm mount",
+        "socket": "the only socket",
+    }
     return " and ".join(dict.fromkeys(names[holder] for holder in holders if holder))
 
 
@@ -145,7 +150,9 @@ def near_evidence(host: Host, processes: Iterable[Process]) -> tuple[Evidence, .
     shown = []
     for pci in dict.fromkeys(pci for process in processes for pci in process.gpus):
         gpu = host.gpu(pci)
-        claims = ", ".join(f"{one_line(c.source)} says {one_line(c.text, 40)}" for c in gpu.claims) if gpu else "not in the PCI list"
+        claims = (
+            ", ".join(f"{one_line(c.source)} says {one_line(c.text, 40)}" for c in gpu.claims) if gpu else "not in the PCI list"
+        )
         where = f"node {gpu.node}, socket {gpu.socket}" if gpu and gpu.node is not None else "node not known"
         shown.append(Evidence(f"GPU {one_line(pci, 20)}", f"{where} ({claims})" if claims else where))
     return tuple(shown)
@@ -168,7 +175,9 @@ def judge_binding(host: Host, process: Process) -> RankVerdict:
     wanted, cpus = near_cpus(host, near), process.cpus
     at = f"node {cpulist.render(near)}"
     if reach is not None and not reach.nodes & near:
-        return RankVerdict(process, Status.FAIL, f"{name} takes memory from node {cpulist.render(reach.nodes)} only, its GPU is at {at}")
+        return RankVerdict(
+            process, Status.FAIL, f"{name} takes memory from node {cpulist.render(reach.nodes)} only, its GPU is at {at}"
+        )
     if cpus and wanted and not cpus & wanted:
         return RankVerdict(process, Status.FAIL, f"{name} runs on CPUs {cpulist.render(cpus)}, all far from its GPU at {at}")
     if reach is None or not cpus or not wanted:

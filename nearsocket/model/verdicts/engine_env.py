@@ -128,7 +128,9 @@ def _sglang(group: Group, value: Optional[str]) -> Outcome:
     if not asked:
         return Outcome(Status.FAIL, f"{CUMEM}={value}: buffers go to /dev/shm", False)
     if found is None:
-        return Outcome(Status.UNKNOWN, f"{CUMEM}=1 is given; SGLang before 0.5.4.post2 overwrites it and the release is not known", True)
+        return Outcome(
+            Status.UNKNOWN, f"{CUMEM}=1 is given; SGLang before 0.5.4.post2 overwrites it and the release is not known", True
+        )
     if found.order < SGLANG_HONOURS:
         return Outcome(Status.FAIL, f"{CUMEM}=1 is given, but {named} overwrites it with 0 (honoured from 0.5.4.post2)", True)
     return Outcome(Status.PASS, f"{CUMEM}=1 is given and {named} leaves it alone", True)

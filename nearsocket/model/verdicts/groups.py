@@ -123,7 +123,9 @@ def nothing_runs(host: Host) -> Optional[Finding]:
         return None
     pci = host.source("pci")
     if not host.gpus and host.near is None and pci.ok:
-        return not_applicable(host.name, "no GPU on this host and no process with an nccl- file", (Evidence("pci", "no GPU found"),))
+        return not_applicable(
+            host.name, "no GPU on this host and no process with an nccl- file", (Evidence("pci", "no GPU found"),)
+        )
     blind = blind_spot(host)
     if blind is not None:
         return unknown(host.name, blind, (Evidence("processes", blind),), "sudo nearsocket audit @local")

@@ -23,5 +23,7 @@ def judge_locality(host: Host, process: Process) -> RankVerdict:
         return RankVerdict(process, Status.PASS, f"{name} can take memory from {nodes} only, near its GPU")
     mode, spread = parse_policy(process.policy)
     if "interleave" in mode and spread - near:
-        return RankVerdict(process, Status.WARN, f"{name} spreads its memory over node {cpulist.render(spread)}, its GPU is at {at}")
+        return RankVerdict(
+            process, Status.WARN, f"{name} spreads its memory over node {cpulist.render(spread)}, its GPU is at {at}"
+        )
     return RankVerdict(process, Status.UNKNOWN, f"{name} may take memory from {nodes}; where its pages lie was not measured")

@@ -113,7 +113,9 @@ def conflicts(host: Host, group: Group, found: Iterable[Owner]) -> tuple[Conflic
                 seen.append(Conflict(Status.FAIL, f"{owner.name} binds to {at}"))
             if reach is not None and nodes and not reach.nodes <= nodes and len(named) == 1:
                 lives = f"{who(process)} may take memory from node {cpulist.render(reach.nodes)}"
-                seen.append(Conflict(Status.WARN, f"{owner.name} asks for node {cpulist.render(nodes)} and is not in force: {lives}"))
+                seen.append(
+                    Conflict(Status.WARN, f"{owner.name} asks for node {cpulist.render(nodes)} and is not in force: {lives}")
+                )
         for index, (one, nodes) in enumerate(named):
             for other, others in named[index + 1 :]:
                 seen += _pair(one, nodes, other, others)

@@ -87,7 +87,9 @@ def judge_file(buffer: Buffer, near: Optional[frozenset[int]]) -> FilePlacement:
         return FilePlacement(buffer, placement, near_bytes, far_bytes, present, size, reason)
 
     if not present:
-        return verdict(Placement.UNKNOWN, "no page is shown on any node: not touched yet, or not mapped by the processes that were read")
+        return verdict(
+            Placement.UNKNOWN, "no page is shown on any node: not touched yet, or not mapped by the processes that were read"
+        )
     if not near:
         return verdict(Placement.UNKNOWN, "it is not known which nodes are near the GPUs")
     if far_bytes > FAR_SHARE * whole:

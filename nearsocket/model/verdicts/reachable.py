@@ -8,7 +8,8 @@ from typing import Optional
 from nearsocket.model.finding import Evidence, Finding, failed, passed, unknown, warned
 from nearsocket.model.host import Host
 from nearsocket.model.snapshot import SourceStatus
-from nearsocket.model.verdicts.reading import because, quoted
+from nearsocket.model.verdicts.groups import quoted
+from nearsocket.model.verdicts.reading import because
 
 REACHABLE = "host.reachable"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
 from nearsocket.model.finding import Evidence
 from nearsocket.model.host import Device, Host
 from nearsocket.model.snapshot import SourceStatus
+from nearsocket.model.verdicts.groups import one_line
 
 GIB = 1 << 30
 #: Evidence is for people: more of a text than this is cut.
@@ -22,20 +22,21 @@ _WHY = {
 }
 
 
-def quoted(text: str) -> str:
-    """The text as one word of a shell."""
-    return shlex.quote(text)
-
-
 def why(host: Host, name: str) -> str:
     """Why the source of that name says nothing, such as `nvml did not answer in time (8 s)`."""
     source = host.source(name)
-    return f"{name} {_WHY[source.status]}" + (f" ({source.reason})" if source.reason else "")
+    if name not in host.sources:
+        return f"{name} is not in this snapshot"
+    return f"{name} {_WHY[source.status]}" + (f" ({one_line(source.reason)})" if source.reason else "")
 
 
 def refused(host: Host, name: str) -> bool:
-    """Whether the source may hold something that this reading did not get: denied, out of time or broken, but not absent."""
-    return host.source(name).status in (SourceStatus.DENIED, SourceStatus.TIMEOUT, SourceStatus.ERROR)
+    """Whether the source may hold something that this reading did not get: denied, out of time, broken or never asked for.
+
+    False where it was read and where it is absent on the host, which is an answer too.
+    """
+    status = host.source(name).status
+    return name not in host.sources or status in (SourceStatus.DENIED, SourceStatus.TIMEOUT, SourceStatus.ERROR)
 
 
 def because(host: Host, *names: str) -> tuple[Evidence, ...]:

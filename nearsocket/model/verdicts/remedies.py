@@ -51,7 +51,9 @@ def pin(group: Group) -> str:
         return f"# create the container anew with cuMem pinned: {group.runtime} run {options} …"
     if group.unit is not None:
         unit = quoted(group.unit.id)
-        return f"systemctl edit {unit}  # [Service] Environment=NCCL_CUMEM_ENABLE=1 NCCL_CUMEM_HOST_ENABLE=1\nsystemctl restart {unit}"
+        return (
+            f"systemctl edit {unit}  # [Service] Environment=NCCL_CUMEM_ENABLE=1 NCCL_CUMEM_HOST_ENABLE=1\nsystemctl restart {unit}"
+        )
     return "NCCL_CUMEM_ENABLE=1 NCCL_CUMEM_HOST_ENABLE=1 COMMAND  # in place of COMMAND, at the next start"
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Optional
 
-from nearsocket.model import cpulist
-from nearsocket.model.finding import Evidence, Finding, not_applicable, unknown
-from nearsocket.model.host import Gpu, Host
+from nearsocket.model import cpulist, near
+from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, unknown
+from nearsocket.model.host import Host
+from nearsocket.model.verdicts import binding
 from nearsocket.model.verdicts.reading import because, files, mapping, refused, text, told, why
 
 
@@ -29,49 +30,52 @@ def without_gpu(host: Host) -> Optional[Finding]:
     return not_applicable(host.name, f"no GPU on this host ({seen})", places)
 
 
+def without_driver(host: Host) -> Optional[Finding]:
+    """Like `without_gpu`; not-applicable too where every GPU is handed to a virtual machine, so that no driver of ours runs."""
+    absent = without_gpu(host)
+    if absent or near.usable(host):
+        return absent
+    held = tuple(told(f"pci {gpu.pci} driver", gpu.driver) for gpu in host.gpus)
+    return not_applicable(host.name, "every GPU is handed to a virtual machine", held)
+
+
 def without_near(host: Host) -> Optional[Finding]:
     """Like `without_gpu`, but the user's word on where GPUs are (`--near`) is enough to go on."""
-    return None if host.near else without_gpu(host)
+    return None if host.near is not None else without_gpu(host)
 
 
 def without_far(host: Host) -> Optional[Finding]:
     """The finding to give where nothing can be near or far: no GPU, or all memory on one socket. None where it can."""
-    absent = without_near(host)
+    absent = without_near(host) or without_nodes(host)
     if absent:
         return absent
-    if not host.nodes and refused(host, "nodes"):
-        return unknown(host.name, f"the nodes are not known: {why(host, 'nodes')}", because(host, "nodes"), "numactl -H")
     if one_socket(host):
         return not_applicable(host.name, "all memory is on one socket, nothing can be far", (nodes_read(host),))
     return None
 
 
+def without_nodes(host: Host) -> Optional[Finding]:
+    """The finding to give where the nodes are not known (unknown) or the kernel has none (not-applicable). None where they are."""
+    if host.nodes:
+        return None
+    if refused(host, "nodes"):
+        return unknown(host.name, f"the nodes are not known: {why(host, 'nodes')}", because(host, "nodes"), "numactl -H")
+    return not_applicable(host.name, f"one node, nothing can be far ({why(host, 'nodes')})", because(host, "nodes"))
+
+
 def one_socket(host: Host) -> bool:
-    """Whether all nodes with memory are known to be on one socket. A node whose socket is not known counts as another one.
-
-    Two nodes of unknown socket, or none at all without a NUMA kernel, are two and one.
-    """
-    holding = [node for node in host.nodes if not node.memoryless]
-    return len(holding) <= 1 or (None not in {n.socket for n in holding} and len({n.socket for n in holding}) == 1)
-
-
-def near_nodes(host: Host, gpu: Optional[Gpu] = None) -> frozenset[int]:
-    """The nodes near this GPU (near any GPU of the host without one): the user's word, else those on the GPUs' sockets.
-
-    A GPU whose node is known and whose socket is not has just that node. Empty where no GPU's place is known.
-    """
-    if host.near:
-        return host.near
-    near: set[int] = set()
-    for one in host.gpus if gpu is None else (gpu,):
-        near.update(node.id for node in host.nodes if one.socket is not None and node.socket == one.socket)
-        near.update(() if one.node is None else (one.node,))
-    return frozenset(near)
+    """Whether all nodes with memory are known to be on one socket. A node whose socket is not known counts as another one."""
+    return len([node for node in host.nodes if not node.memoryless]) <= 1 or binding.one_socket(host)
 
 
 def own_nodes(host: Host) -> frozenset[int]:
-    """The nodes that GPUs sit on themselves, where memory is taken first; the user's word where it is given."""
-    return host.near or frozenset(gpu.node for gpu in host.gpus if gpu.node is not None)
+    """The nodes that GPUs sit on themselves, where memory is taken first; those of the socket where only that is known."""
+    if host.near is not None:
+        return host.near
+    own: set[int] = set()
+    for gpu in near.usable(host):
+        own |= {gpu.node} if gpu.node is not None else near.of_device(host, gpu) or set()
+    return frozenset(own)
 
 
 def near_unknown(host: Host) -> Finding:
@@ -79,6 +83,13 @@ def near_unknown(host: Host) -> Finding:
     claims = tuple(told(f"{claim.source} {gpu.pci}", claim.text) for gpu in host.gpus for claim in gpu.claims)
     summary = "which nodes are near is not known: no source names a GPU's node (see topology.gpu-node)"
     return unknown(host.name, summary, claims, f"nearsocket audit --near 0 {host.name}  # with the nodes of the GPUs' socket")
+
+
+def no_memory(nodes: frozenset[int]) -> Finding:
+    """The finding to give where GPUs sit on nodes that have no memory."""
+    summary = "a GPU sits on it and it has no memory (see topology.node-population): its buffers lie elsewhere"
+    evidence = Evidence("nodes has_memory", f"lacks node {cpulist.render(nodes)}")
+    return failed(f"node {cpulist.render(nodes)}", summary, (evidence,), "numactl -H")
 
 
 def nodes_read(host: Host) -> Evidence:
