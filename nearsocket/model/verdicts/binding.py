@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model import cpulist
+from nearsocket.model import near as nearness
 from nearsocket.model.finding import Evidence, Status
 from nearsocket.model.host import Host, Process
 from nearsocket.model.verdicts.groups import Group, one_line, who
@@ -84,20 +85,6 @@ def shm_reach(host: Host, process: Process) -> Optional[Reach]:
     return Reach(allowed, "cpuset" if memory_nodes(host) - allowed else None)
 
 
-def near_of(host: Host, process: Process) -> Optional[frozenset[int]]:
-    """The nodes near the process's GPUs: all nodes of their sockets, or what `--near` says. None where nothing says it."""
-    if host.near is not None:
-        return host.near
-    gpus = [host.gpu(pci) for pci in process.gpus]
-    near: set[int] = set()
-    for gpu in gpus:
-        if gpu is None or (gpu.socket is None and gpu.node is None):
-            return None
-        nodes = host.nodes_of_socket(gpu.socket) if gpu.socket is not None else frozenset()
-        near |= nodes or ({gpu.node} if gpu.node is not None else set())
-    return frozenset(near) or None
-
-
 def near_cpus(host: Host, near: Iterable[int]) -> frozenset[int]:
     """The CPUs of these nodes."""
     return frozenset(cpu for node in map(host.node, near) if node is not None for cpu in node.cpus)
@@ -114,7 +101,7 @@ def near_by_force(host: Host, process: Process) -> Optional[str]:
 
     None where nothing does, or where it is not known.
     """
-    near, reach = near_of(host, process), shm_reach(host, process)
+    near, reach = nearness.of_process(host, process), shm_reach(host, process)
     if not near or reach is None or not reach.nodes or not reach.nodes <= near:
         return None
     return reach.by or "socket"
@@ -169,7 +156,7 @@ class RankVerdict:
 
 def judge_binding(host: Host, process: Process) -> RankVerdict:
     """Judge one rank's live CPUs and memory nodes against its GPU's socket."""
-    near, reach, name = near_of(host, process), memory_reach(host, process), who(process)
+    near, reach, name = nearness.of_process(host, process), memory_reach(host, process), who(process)
     if near is None:
         return RankVerdict(process, Status.UNKNOWN, f"{name}: the node of its GPU is not known")
     wanted, cpus = near_cpus(host, near), process.cpus

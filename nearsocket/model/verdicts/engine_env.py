@@ -72,6 +72,16 @@ def lookup(group: Group, name: str) -> Setting:
     return Setting(None, False, "/proc/PID/environ")
 
 
+def plain_environ(group: Group) -> Mapping[str, str]:
+    """The environment that `lookup` reads from, where it is known as a whole; empty where it is not."""
+    if group.container is not None:
+        return group.container.environ
+    for process in sorted(group.processes, key=lambda process: process.rank is not None):
+        if process.environ is not None:
+            return process.environ
+    return {}
+
+
 def _plain(environ: Mapping[str, str], name: str) -> Optional[str]:
     value = environ.get(name)
     return None if value is None else one_line(value.strip(), 40)

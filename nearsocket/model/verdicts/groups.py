@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model.finding import Evidence, Finding, not_applicable, unknown
 from nearsocket.model.host import Container, Engine, Host, Process, Unit
 
+_RUNS_CONTAINER = re.compile(r"\b(?:docker|podman)\b.*\b(?:run|start)\b", re.DOTALL)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 
 
@@ -71,7 +71,7 @@ def groups(host: Host) -> tuple[Group, ...]:
         claimed.update(process.pid for process in members)
         if any(process.buffers or holds_gpu(host, process) for process in members) or (members and replica.engine is not None):
             subject = f"replica {one_line(replica.name)}"
-            made.append(_group(host, subject, replica.engine, members, replica.container, replica.unit))
+            made.append(_group(host, subject, replica.engine, members, replica.container, replica.unit, replica.ranks))
     for process in host.processes:
         if process.pid not in claimed and (process.buffers or holds_gpu(host, process)):
             subject = f"process {one_line(process.title or process.comm, 60)} ({process.pid})"
@@ -80,21 +80,36 @@ def groups(host: Host) -> tuple[Group, ...]:
 
 
 def _group(
-    host: Host, subject: str, engine: Optional[Engine], members: tuple[Process, ...], container: Optional[str], unit: Optional[str]
+    host: Host,
+    subject: str,
+    engine: Optional[Engine],
+    members: tuple[Process, ...],
+    container: Optional[str],
+    unit: Optional[str],
+    ranks: tuple[int, ...] = (),
 ) -> Group:
     ids = {container, *(process.container for process in members)} - {None}
     found = next((c for c in host.containers if any(i and (c.id.startswith(i) or i.startswith(c.id)) for i in ids)), None)
     units = {unit, *(process.unit for process in members)} - {None}
-    owner = next((u for u in host.units if u.id in units), None)
-    return Group(subject, engine, members, _ranks(host, members), found, owner)
+    owner = next((u for u in host.units if u.id in units), None) or _caller(host, found)
+    return Group(subject, engine, members, _ranks(host, members, ranks), found, owner)
 
 
-def _ranks(host: Host, members: Iterable[Process]) -> tuple[Process, ...]:
-    """Launchers and tokenizers hold devices too: where titles number the ranks, only those and holders of ring files count."""
-    everyone = tuple(members)
-    if any(process.rank is not None for process in everyone):
-        return tuple(process for process in everyone if process.rank is not None or process.buffers)
-    return tuple(process for process in everyone if process.buffers or holds_gpu(host, process))
+def _caller(host: Host, container: Optional[Container]) -> Optional[Unit]:
+    """The active unit whose command runs this container: by the container's name, else by an image that one unit alone names."""
+    if container is None:
+        return None
+    running = [unit for unit in host.units if unit.active == "active" and _RUNS_CONTAINER.search(unit.exec_start)]
+    words = {unit.id: set(re.split(r"[\s=;]+", unit.exec_start)) for unit in running}
+    by_name = [unit for unit in running if container.name in words[unit.id]]
+    by_image = [unit for unit in running if container.image in words[unit.id]]
+    return by_name[0] if by_name else by_image[0] if len(by_image) == 1 else None
+
+
+def _ranks(host: Host, members: tuple[Process, ...], named: tuple[int, ...]) -> tuple[Process, ...]:
+    """Launchers and tokenizers hold devices too: where the replica or titles name the ranks, only those count."""
+    chosen = tuple(process for process in members if process.pid in named or process.rank is not None)
+    return chosen or tuple(process for process in members if process.buffers or holds_gpu(host, process))
 
 
 def who(process: Process) -> str:
@@ -131,3 +146,15 @@ def nothing_runs(host: Host) -> Optional[Finding]:
         return unknown(host.name, blind, (Evidence("processes", blind),), "sudo nearsocket audit @local")
     seen = f"{len(host.processes)} processes looked at; none holds a GPU or maps an nccl- file"
     return not_applicable(host.name, "no process holds a GPU or an nccl- file", (Evidence("processes", seen),))
+
+
+def hidden_processes(host: Host) -> tuple[Finding, ...]:
+    """An unknown on the host where some process that holds a GPU may not be in the snapshot; empty where none can hide.
+
+    NVML lists every user's GPU processes, so another user than root misses none as long as NVML was read.
+    """
+    source = host.source("processes")
+    blind = blind_spot(host)
+    if blind is None or (source.ok and not source.reason and host.source("nvml").ok):
+        return ()
+    return (unknown(host.name, blind, (Evidence("processes", blind),), "sudo nearsocket audit @local"),)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from nearsocket.model import cpulist
+from nearsocket.model import near as nearness
 from nearsocket.model.host import Engine, Host
-from nearsocket.model.verdicts.binding import near_cpus, near_of
+from nearsocket.model.verdicts.binding import near_cpus
 from nearsocket.model.verdicts.groups import Group, quoted
 
 #: What NCCL has to be told so that its log proves transports and host buffers (FIELD_NOTES 3).
@@ -16,7 +17,7 @@ _LOST = "# started by a unit or script: add the two options to its run line inst
 
 def bind(host: Host, group: Group) -> str:
     """How to bind the group by force: its container's cpuset, its unit, numactl; per rank where its GPUs are on two sockets."""
-    per_rank = [near_of(host, process) for process in group.ranks]
+    per_rank = [nearness.of_process(host, process) for process in group.ranks]
     near = frozenset(node for nodes in per_rank for node in nodes or ())
     if not near or None in per_rank:
         return "name the GPUs' nodes: nearsocket audit --near NODES (cat /sys/bus/pci/devices/ADDRESS/numa_node)"
@@ -63,3 +64,11 @@ def ask_nccl(group: Group) -> str:
         options = " ".join(f"-e {setting}" for setting in NCCL_DEBUG.split())
         return f"# start once with NCCL's log on, send a request, audit again: {group.runtime} run {options} …"
     return f"{NCCL_DEBUG} COMMAND  # start once so, send a request, audit again"
+
+
+def enlarge_shm(group: Group, pid: int) -> str:
+    """How to give a rank more /dev/shm: now by a remount, for good by the container's or the host's setting."""
+    if group.container is None or group.container.ipc_mode == "host":
+        return "mount -o remount,size=50% /dev/shm  # for good: the size in /etc/fstab"
+    now = f"nsenter -t {pid} -m mount -o remount,size=8g /dev/shm  # holds until the container is created anew"
+    return f"{now}\n# for good: {group.runtime} run --shm-size=8g …"
