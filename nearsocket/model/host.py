@@ -126,13 +126,19 @@ class Nic(Device):
 
 @dataclass(frozen=True)
 class Mount:
-    """One mount. `options` are the super block's (size=, mpol=), `policy` the text after mpol= or None."""
+    """One mount. `options` are the super block's (size=, mpol=), `policy` the text after mpol= or None.
+
+    `root` is the folder of the file system that is mounted (not `/` for most bind mounts), `device` its major:minor,
+    which a buffer's identity starts with: two mounts of one device share files and policy.
+    """
 
     point: str
     kind: str
     source: str
     options: tuple[str, ...]
     policy: Optional[str] = None
+    root: str = "/"
+    device: str = ""
 
 
 class BufferRole(str, enum.Enum):

@@ -10,21 +10,12 @@ from rich.text import Text
 from nearsocket.model import cpulist
 from nearsocket.model.host import Buffer, Gpu, Host, Node, NodeClaim, NodeMemory, PciLink, Replica
 from nearsocket.report import placement
-from nearsocket.report.text import FAR, FRAME, GIB, MIB, NEAR, QUIET, Pen, fit, size
+from nearsocket.report.boxes import GAP, Boxes, Cell
+from nearsocket.report.text import FAR, GIB, MIB, NEAR, QUIET, Pen, size
 
-_BOX_MIN, _BOX_MAX, _GAP = 38, 62, 4
+_BOX_MIN, _BOX_MAX = 38, 62
 #: Transfer rate in GT/s to PCI Express generation (PCI Express Base Specification 6.0).
 _GENERATION = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One line inside a box. `enters` and `leaves` say that the thread crosses the left or right frame."""
-
-    left: Text
-    right: Text
-    enters: bool = False
-    leaves: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,12 +32,12 @@ def draw(host: Host, pen: Pen) -> list[Text]:
     homes = _homes(host)
     if not homes:
         return [Text("the sockets and nodes of this host could not be read", QUIET)]
-    fitting = max(1, (pen.width + _GAP) // (_BOX_MIN + _GAP))
+    fitting = max(1, (pen.width + GAP) // (_BOX_MIN + GAP))
     across = min(len(homes), fitting, 4)
-    width = min(_BOX_MAX, (pen.width - _GAP * (across - 1)) // across)
+    width = min(_BOX_MAX, (pen.width - GAP * (across - 1)) // across)
     lines: list[Text] = []
     for start in range(0, len(homes), across):
-        lines += _Row(host, pen, homes[start : start + across], width).lines()
+        lines += _Row(host, Boxes(pen, width), homes[start : start + across]).lines()
     return lines
 
 
@@ -84,71 +75,32 @@ class _Row:
     """Boxes side by side; each section has the same height in all of them."""
 
     host: Host
-    pen: Pen
+    frame: Boxes
     homes: Sequence[Home]
-    width: int
+
+    @property
+    def pen(self) -> Pen:
+        return self.frame.pen
 
     def lines(self) -> list[Text]:
-        parts: list[Text] = [self._edge([self._title(home) for home in self.homes], *self.pen.glyphs.corners[:2])]
-        parts += self._section([[cell for node in home.nodes for cell in self._node(node)] for home in self.homes])
+        parts: list[Text] = [self.frame.edge([self._title(home) for home in self.homes], *self.pen.glyphs.corners[:2])]
+        parts += self.frame.section([[cell for node in home.nodes for cell in self._node(node)] for home in self.homes])
         if self.host.gpus:
-            parts += self._section([self._gpus(home) for home in self.homes])
+            parts += self.frame.section([self._gpus(home) for home in self.homes])
         for replica in self.host.replicas:
             cells = [self._replica(replica, home) for home in self.homes]
             if any(cells):
-                parts.append(self._divider(self.pen.outside(replica.name, "bold"), cells))
-                parts += self._section(self._thread(replica, cells))
+                parts.append(self.frame.divider(self.pen.outside(replica.name, "bold"), cells))
+                parts += self.frame.section(self._thread(replica, cells))
         others = [self._others(home) for home in self.homes]
         if any(others):
-            parts.append(self._divider(Text("in no replica", "bold"), others))
-            parts += self._section(others)
-        parts.append(self._edge([Text()] * len(self.homes), *self.pen.glyphs.corners[2:]))
+            parts.append(self.frame.divider(Text("in no replica", "bold"), others))
+            parts += self.frame.section(others)
+        parts.append(self.frame.edge([Text()] * len(self.homes), *self.pen.glyphs.corners[2:]))
         return parts
 
     def _title(self, home: Home) -> Text:
         return Text("socket not known" if home.socket is None else f"socket {home.socket}", "bold")
-
-    def _divider(self, title: Text, columns: Sequence[Sequence[Cell]]) -> Text:
-        """A line between sections, with the title where there is something below it."""
-        titles = [title if column else Text() for column in columns]
-        return self._edge(titles, self.pen.glyphs.tee_left, self.pen.glyphs.tee_right)
-
-    def _edge(self, titles: Sequence[Text], start: str, end: str) -> Text:
-        made = []
-        for title in titles:
-            line = Text.assemble((start, FRAME))
-            if title.plain:
-                line.append(self.pen.glyphs.horizontal + " ", FRAME).append_text(fit(title, self.width - 6)).append(" ")
-            line.append(self.pen.glyphs.horizontal * (self.width - 1 - line.cell_len) + end, FRAME)
-            made.append(line)
-        return Text(" " * _GAP).join(made)
-
-    def _section(self, columns: Sequence[Sequence[Cell]]) -> list[Text]:
-        empty = Cell(Text(), Text())
-        height = max(map(len, columns))
-        return [self._line([column[row] if row < len(column) else empty for column in columns]) for row in range(height)]
-
-    def _line(self, cells: Sequence[Cell]) -> Text:
-        glyphs, line = self.pen.glyphs, Text()
-        for index, cell in enumerate(cells):
-            if index:
-                threaded = cell.enters or cells[index - 1].leaves
-                line.append((glyphs.thread if threaded else " ") * _GAP, FAR if threaded else "")
-            inner = self.width - 4
-            right = cell.right if cell.right.cell_len + 6 <= inner else Text()
-            left = fit(cell.left, inner - (right.cell_len + 1 if right.plain else 0))
-            fill = inner - left.cell_len - right.cell_len
-            filler = glyphs.thread if cell.leaves else " "
-            self._side(line, cell.enters, glyphs.thread if cell.enters else " ", after=True)
-            line.append_text(left).append(filler * fill, FAR if cell.leaves else "").append_text(right)
-            self._side(line, cell.leaves, filler, after=False)
-        return line
-
-    def _side(self, line: Text, crossed: bool, padding: str, after: bool) -> None:
-        frame = (self.pen.glyphs.crossing, FAR) if crossed else (self.pen.glyphs.vertical, FRAME)
-        pieces = [frame, (padding, FAR if crossed else "")]
-        for piece in pieces if after else reversed(pieces):
-            line.append(*piece)
 
     def _node(self, node: Node) -> list[Cell]:
         cpus = f"CPUs {cpulist.render(node.cpus)}" if node.cpus else "no CPUs"
@@ -162,7 +114,7 @@ class _Row:
         digits = len(f"{memory.total_bytes / unit:.0f}")
         free_text, cache_text = (f"{count / unit:.0f}".rjust(digits) for count in (memory.free_bytes, memory.file_bytes))
         figures = Text.assemble(f"{free_text} free", "  ", (f"{cache_text} cache", "yellow"))
-        bar = max(self.width - 4 - figures.cell_len - 2, 4)
+        bar = max(self.frame.inner - figures.cell_len - 2, 4)
         cache = min(round(bar * memory.file_bytes / memory.total_bytes), bar)
         free = min(round(bar * memory.free_bytes / memory.total_bytes), bar - cache)
         glyphs = self.pen.glyphs
@@ -249,8 +201,8 @@ def _link(link: PciLink) -> Text:
     generation = _GENERATION.get(link.max_speed_gts or link.speed_gts or 0.0)
     if link.width is None and generation is None:
         return Text("link not read", QUIET)
-    text = Text(f"PCIe {generation}" if generation else "PCIe", QUIET)
+    text = Text.assemble((f"PCIe {generation}" if generation else "PCIe", QUIET))
     if link.width is not None:
         reduced = link.max_width is not None and link.width < link.max_width
-        text.append(f" x{link.width}" + (f" of x{link.max_width}" if reduced else ""), "yellow" if reduced else "")
+        text.append(f" x{link.width}" + (f" of x{link.max_width}" if reduced else ""), "yellow" if reduced else QUIET)
     return text

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from nearsocket.model.finding import Evidence, Finding, Status
 from nearsocket.model.text import visible
-from nearsocket.report.text import PROBLEMS, QUIET, STYLES, Pen, by_severity, fit, tally, word, wrap
+from nearsocket.report.text import PROBLEMS, QUIET, STYLES, Pen, by_severity, fit, pad, tally, word, wrap
 
 _INDENT = "    "
 #: Pieces of evidence shown unless everything is asked for; a person looks at the first and pastes the remedy.
@@ -46,9 +46,17 @@ def rest(findings: Iterable[Finding], pen: Pen, verbose: bool = False) -> Iterat
         counted = Text(", ", QUIET).join(tally(quiet))
         yield from wrap(Text.assemble(marks, " ", counted, ("  (-v lists them)", QUIET)), pen.width)
         return
+    column = max(len(finding.id) for finding in quiet)
     for finding in quiet:
-        yield _head(finding, pen, pen.mark(finding.status), Text())
-        yield from _paragraph(pen.outside(finding.summary, QUIET), pen)
+        line = Text.assemble(
+            pen.mark(finding.status), " ", pad(pen.outside(finding.id), column), "  ", pen.outside(finding.subject)
+        )
+        summary = pen.outside(finding.summary, QUIET)
+        if line.cell_len + 2 + summary.cell_len <= pen.width:
+            yield line.append("  ").append_text(summary)
+        else:
+            yield fit(line, pen.width)
+            yield from _paragraph(summary, pen)
 
 
 def _problem(finding: Finding, pen: Pen, verbose: bool) -> Iterator[Text]:
