@@ -42,7 +42,7 @@ def _words(report: Report) -> tuple[str, str]:
     if code == EXIT_WARNINGS and status is Status.UNKNOWN:
         return "warnings, and unknowns that count as such", learn
     if code == EXIT_WARNINGS:
-        return "warnings", "it works today; paste the remedies before the next restart, then audit again"
+        return "warnings", "paste the remedies before the next restart, then audit again"
     if code == EXIT_FAILURES and status is Status.FAIL:
         return "failures", paste
     if code == EXIT_FAILURES:
