@@ -146,7 +146,9 @@ def say(fault: Any) -> str:
         return f"{place}: expected one of {', '.join(known)}, found {one_line(str(steps[-1]), 80)!r}{meant}"
     if fault["type"] == "missing":
         return f"expected {steps[-1]!r} in {'.'.join(str(step) for step in steps[:-1]) or 'the file'}, found none"
-    return f"{place}: {_expected(fault['msg'])}, found {one_line(repr(fault.get('input')), 80)}"
+    secret = any("password" in str(step) for step in steps)
+    found = "something else (not shown)" if secret else one_line(repr(fault.get("input")), 80)
+    return f"{place}: {_expected(fault['msg'])}, found {found}"
 
 
 def _expected(message: str) -> str:
