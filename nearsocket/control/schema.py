@@ -135,6 +135,12 @@ class HostData(BaseModel):
     nearsocket_maintenance: MaintenanceEntry | None = None
 
 
+def worst(error: pydantic.ValidationError) -> Any:
+    """The fault to tell of: an unknown key first, since it is often why another one is missing."""
+    faults = error.errors(include_url=False)
+    return next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
+
+
 def say(fault: Any) -> str:
     """One of pydantic's faults as a line: where, what was expected, what was found, what may have been meant."""
     steps = [step for step in fault["loc"] if step not in ("bool", "SudoEntry")]

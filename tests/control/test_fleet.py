@@ -83,7 +83,7 @@ FAULTS = [
     ("hosts: [{name: '-oProxyCommand=x'}]", "expected a host name or an address", "found '-oProxyCommand=x'"),
     ("hosts: [{name: gpu1, near: a}]", "hosts.0.near: expected a list such as 0-3,8", "found 'a'"),
     ("hosts: [{name: gpu1, maintenance: {until: soon, reason: x}}]", "hosts.0.maintenance.until: expected a day", "found 'soon'"),
-    ("hosts: [{name: gpu1, maintenance: {until: 2026-13-40, reason: x}}]", "hosts.0.maintenance.until", "found '2026-13-40'"),
+    ("hosts: [{name: gpu1, maintenance: {until: 2026-13-40, reason: x}}]", "expected YAML", "month must be in 1..12"),
     (
         "hosts: [{name: gpu1}]\nwaivers: [{id: a.b, reason: r, owner: o, expires: 2026-01-01, hst: x}]",
         ":2: waivers.0.hst",
