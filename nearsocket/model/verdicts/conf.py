@@ -114,6 +114,20 @@ def clashes(host: Host, group: Group) -> tuple[Clash, ...]:
     return tuple(sorted(found, key=lambda clash: clash.status is not Status.FAIL))
 
 
+def file_clashes(seen: tuple[ConfFile, ...]) -> tuple[Clash, ...]:
+    """What conf files disagree on among themselves, and a cuMem that one turns off for every engine."""
+    found = []
+    for index, file in enumerate(seen):
+        for name, value in file.settings.items():
+            other = next((o for o in seen[:index] if o.settings.get(name, value) != value), None)
+            if other is not None:
+                wins = f"{one_line(other.path)} sets {one_line(other.settings[name], 40)}, which wins for its user"
+                found.append(Clash(Status.WARN, f"{one_line(file.path)} sets {_pair(name, value)}; {wins}"))
+            elif value == "0" and name in (CUMEM, CUMEM_HOST):
+                found.append(Clash(Status.WARN, f"{one_line(file.path)} sets {_pair(name, value)}, so buffers go to /dev/shm"))
+    return tuple(found)
+
+
 def _pair(name: str, value: str) -> str:
     return f"{one_line(name, 60)}={one_line(value, 40)}"
 

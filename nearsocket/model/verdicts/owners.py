@@ -34,7 +34,7 @@ class Owner:
     evidence: Evidence
 
 
-def owners(host: Host, group: Group) -> tuple[Owner, ...]:
+def owners(group: Group) -> tuple[Owner, ...]:
     """Every owner of the group's memory binding that the snapshot shows."""
     found: list[Owner] = []
     box = group.container
@@ -56,11 +56,11 @@ def owners(host: Host, group: Group) -> tuple[Owner, ...]:
     elif "--numa-bind" in text.split():
         found.append(Owner("--numa-bind", frozenset(), False, True, Evidence(source, "--numa-bind")))
     elif group.engine is Engine.SGLANG:
-        found += _sglang_owner(host, group)
+        found += _sglang_owner(group)
     return tuple(found)
 
 
-def _sglang_owner(host: Host, group: Group) -> list[Owner]:
+def _sglang_owner(group: Group) -> list[Owner]:
     """SGLang binds each scheduler to its GPU's node: on by default from 0.5.18, else where the variable says so."""
     setting = lookup(group, "SGLANG_AUTO_NUMA_BIND")
     version = release(group)
@@ -112,7 +112,7 @@ def conflicts(host: Host, group: Group, found: Iterable[Owner]) -> tuple[Conflic
             if near and nodes and not owner.own_node and len(owner.nodes) and not nodes & near:
                 at = f"node {cpulist.render(nodes)}, away from the GPU of {who(process)} at node {cpulist.render(near)}"
                 seen.append(Conflict(Status.FAIL, f"{owner.name} binds to {at}"))
-            if reach is not None and nodes and not reach.nodes <= nodes and len(named) == 1:
+            if reach is not None and nodes and not reach.nodes <= nodes:
                 lives = f"{who(process)} may take memory from node {cpulist.render(reach.nodes)}"
                 seen.append(
                     Conflict(Status.WARN, f"{owner.name} asks for node {cpulist.render(nodes)} and is not in force: {lives}")
