@@ -128,11 +128,23 @@ def test_unreadable_buffers_of_one_rank_forbid_a_pass_but_not_a_fail() -> None:
     assert one(PLACEMENT, build.host(processes=(nothing, blind))).status is Status.UNKNOWN
 
 
-def test_processes_read_in_part_leave_an_unknown_beside_the_replicas() -> None:
+def test_processes_read_in_part_leave_an_unknown_beside_the_replicas_unless_nvml_lists_all() -> None:
     healthy = build.host()
     sources = {**healthy.sources, "processes": build.source(data=[], reason="2 processes denied")}
+    assert one(PLACEMENT, dataclasses.replace(healthy, sources=sources)).status is Status.PASS
+    sources["nvml"] = build.source(status="timeout")
     statuses = [finding.status for finding in judge(PLACEMENT, dataclasses.replace(healthy, sources=sources))]
     assert statuses == [Status.PASS, Status.UNKNOWN]
+
+
+def test_what_even_root_may_not_see_is_no_gap_on_a_host_without_gpus() -> None:
+    bare = build.host(processes=(), gpus=(), near=frozenset({1}))
+    sources = {**bare.sources, "processes": build.source(data=[], reason="no permission to look into 1 of 112 processes")}
+    assert one(PLACEMENT, dataclasses.replace(bare, sources=sources)).status is Status.NOT_APPLICABLE
+    running = dataclasses.replace(
+        build.host(), gpus=(), near=frozenset({1}), sources={**sources, "nvml": build.source(status="absent")}
+    )
+    assert one(PLACEMENT, running).status is Status.PASS
 
 
 def test_each_replica_is_judged_by_its_own_gpus() -> None:
@@ -190,6 +202,9 @@ def test_under_snc_near_is_the_whole_socket(policy: str, at: int, placement: Sta
 def test_on_one_socket_everything_is_near() -> None:
     assert one(PLACEMENT, hosts.one_socket()).status is Status.PASS
     assert one(ENFORCED, hosts.one_socket()).status is Status.PASS
+    lost = dataclasses.replace(hosts.one_socket(), gpus=tuple(build.gpu(i, node=None, socket=None, claims=()) for i in (0, 1)))
+    assert one(PLACEMENT, lost).status is Status.PASS
+    assert one(ENFORCED, lost).status is Status.PASS
 
 
 def test_one_process_with_the_only_gpu_has_nobody_to_exchange_with() -> None:

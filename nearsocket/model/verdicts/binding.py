@@ -1,6 +1,6 @@
 """Where a process can put memory, as the kernel enforces it now, and whether that is near its GPU.
 
-The live policy and cpuset are judged, never the arguments that asked for them (FIELD_NOTES 5).
+The live policy and cpuset are judged, never the arguments that asked for them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Optional
 from nearsocket.model import cpulist
 from nearsocket.model import near as nearness
 from nearsocket.model.finding import Evidence, Status
-from nearsocket.model.host import Host, Process
+from nearsocket.model.host import Buffer, Host, Process
 from nearsocket.model.verdicts.groups import Group, one_line, who
 
 _POLICY = re.compile(r"(?P<mode>[a-z]+(?: interleave| \(many\))?)(?:=[a-z|]+)?(?::(?P<nodes>[0-9,-]+))?\Z")
@@ -96,12 +96,26 @@ def one_socket(host: Host) -> bool:
     return len(sockets) == 1 and None not in sockets
 
 
+def near_of(host: Host, process: Process) -> Optional[frozenset[int]]:
+    """The nodes near the process's GPUs; on a host with one socket every node, wherever the GPUs say they are."""
+    return nearness.of_process(host, process) or _only_socket(host)
+
+
+def near_of_buffer(host: Host, buffer: Buffer) -> Optional[frozenset[int]]:
+    """The nodes near the GPUs of the processes that map the file; on a host with one socket every node."""
+    return nearness.of_buffer(host, buffer) or _only_socket(host)
+
+
+def _only_socket(host: Host) -> Optional[frozenset[int]]:
+    return frozenset(node.id for node in host.nodes) if one_socket(host) else None
+
+
 def near_by_force(host: Host, process: Process) -> Optional[str]:
     """What holds the process's /dev/shm files near: `policy`, `cpuset`, `mount`, or `socket` where there is but one.
 
     None where nothing does, or where it is not known.
     """
-    near, reach = nearness.of_process(host, process), shm_reach(host, process)
+    near, reach = near_of(host, process), shm_reach(host, process)
     if not near or reach is None or not reach.nodes or not reach.nodes <= near:
         return None
     return reach.by or "socket"

@@ -118,11 +118,14 @@ def who(process: Process) -> str:
 
 
 def blind_spot(host: Host) -> Optional[str]:
-    """Why processes may exist that this snapshot does not show; None where it shows them all."""
+    """Why processes that matter may exist that this snapshot does not show; None where it shows them all.
+
+    On a host without a GPU a few processes that even root may not look into are no gap: they can hold no GPU.
+    """
     source = host.source("processes")
     if not source.ok:
         return f"the processes could not be read ({source.status.value}: {one_line(source.reason or 'no reason given')})"
-    if source.reason:
+    if source.reason and (host.uid != 0 or host.gpus):
         return f"the processes were read in part ({one_line(source.reason)})"
     if host.uid != 0:
         return f"read as user id {host.uid if host.uid is not None else 'unknown'}, which cannot look into other users' processes"
@@ -151,10 +154,9 @@ def nothing_runs(host: Host) -> Optional[Finding]:
 def hidden_processes(host: Host) -> tuple[Finding, ...]:
     """An unknown on the host where some process that holds a GPU may not be in the snapshot; empty where none can hide.
 
-    NVML lists every user's GPU processes, so another user than root misses none as long as NVML was read.
+    NVML lists every user's GPU processes and each of them is in the snapshot, readable or not: none hides where NVML was read.
     """
-    source = host.source("processes")
     blind = blind_spot(host)
-    if blind is None or (source.ok and not source.reason and host.source("nvml").ok):
+    if blind is None or (host.source("processes").ok and host.source("nvml").ok):
         return ()
     return (unknown(host.name, blind, (Evidence("processes", blind),), "sudo nearsocket audit @local"),)

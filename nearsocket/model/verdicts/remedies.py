@@ -8,7 +8,7 @@ from nearsocket.model.host import Engine, Host
 from nearsocket.model.verdicts.binding import memory_nodes, near_cpus
 from nearsocket.model.verdicts.groups import Group, quoted
 
-#: What NCCL has to be told so that its log proves transports and host buffers (FIELD_NOTES 3).
+#: What NCCL has to be told so that its log proves transports and host buffers.
 NCCL_DEBUG = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,BOOTSTRAP,SHM,ALLOC,ALLOC_HOST NCCL_DEBUG_FILE=/tmp/nccl.%h.%p"
 
 _ROOM = "# first see that the near node has room for what the engine pins: numastat -m"
