@@ -65,7 +65,7 @@ def vllm_unit() -> Snapshot:
         "cpus": ON_1,
     }
     workers = [
-        Task(8200 + r, (f"VLLM::Worker_TP{r}",), 8100, {at: 80 << 30}, buffers=[*engine.ring(1), engine.pool(r, 1)], **place)
+        Task(8200 + r, (f"VLLM::Worker_TP{r}",), 8100, {at: 80 << 30}, buffers=[*engine.ring(1), *engine.pool(r, 1)], **place)
         for r, at in enumerate(ADDRESSES)
     ]
     server = ("/opt/vllm/bin/python", "/opt/vllm/bin/vllm", "serve", "/models/m", "--port=8000")
@@ -90,6 +90,47 @@ def nvml_blind() -> Snapshot:
     return snapshot
 
 
+def h200_pair() -> Snapshot:
+    """What two ranks of NCCL 2.28.9 with P2P and cuMem off showed in a one-node virtual machine with two H200.
+
+    The counts, mappings, addresses, log lines and the coloured table's header are as read; CUDA opened both devices in each.
+    """
+    gpus = tuple(
+        GpuSpec(at, -1, "0-31", 0, "0-31", name="NVIDIA H200", device="0x2335", extra={"path": [], "root": "pci0000:00"})
+        for at in ("0000:00:06.0", "0000:00:07.0")
+    )
+    files = [engine.mapping(f"recv{n}", 4 + n, {0: 2354}, device="0:27") for n in range(8)]
+    files += [engine.mapping(f"send{n}", 12 + n, {0: 2}, 2 * 4096, device="0:27") for n in range(8)]
+    mount = "31 25 0:27 / /dev/shm rw,relatime - tmpfs tmpfs rw,size=268435456k"
+    tasks = []
+    for rank, gpu in enumerate(gpus):
+        pools = [{**entry, "device": "0:27"} for entry in engine.pool(rank, 0, 20)]
+        tasks.append(
+            Task(
+                989 + rank,
+                ("python3", "/srv/rank.py"),
+                980,
+                {gpu.pci: 1024 << 20},
+                ["/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl"],
+                [*files, *pools],
+                mems="0",
+                caps="000001fffeffffff",
+                cgroup="0::/0123456789abcdef0123456789abcdef\n",
+                shm_mount=mount,
+            )
+        )
+    logs = []
+    for task, rank in zip(tasks, range(2)):
+        line = f"vm:{task.pid}:{task.pid} [{rank}] NCCL INFO ncclCommInitRankConfig comm 0x1f1700a0 rank {rank} nranks 2 cudaDev {rank} "
+        text = line + f"nvmlDev {rank} busId {6 + rank}0 commId 0x7d198d99df9aa4cd - Init START\n"
+        logs.append({"pid": task.pid, "path": f"/srv/log/nccl.vm.{task.pid}", "size_bytes": len(text), "text": text})
+    nodes = (machine.NodeSpec(0, "0-31", "10"),)
+    table = "\t\x1b[4mGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
+    table += "GPU0\t X \tNV18\t0-31\t0\t\tN/A\nGPU1\tNV18\t X \t0-31\t0\t\tN/A\n\nLegend:\n\n  X    = Self\n"
+    sources = {"nvidia.topo": table, "nccl.logs": logs}
+    return host(nodes, {0: "0-31"}, gpus, tasks, word="NV18", sources=sources)
+
+
 def changed(task: Task, **changes: Any) -> Task:
     """The task with other values."""
     return Task(**{**task.__dict__, **changes})
@@ -106,4 +147,5 @@ FIXTURES: Mapping[str, Callable[[], Snapshot]] = {
     "two-servers-in-one-container": two_servers_in_one_container,
     "vllm-unit": vllm_unit,
     "nvml-blind": nvml_blind,
+    "h200-pair": h200_pair,
 }

@@ -42,7 +42,7 @@ def nps4() -> Snapshot:
     gpus = (GpuSpec("0000:41:00.0", 1, "4-7", 1, "4-7"), GpuSpec("0000:c1:00.0", 5, "20-23", 5, "20-23"))
     devices = ("/dev/nvidia0", "/dev/nvidia1")
     tasks = [
-        Task(5100 + r, (f"VLLM::Worker_TP{r}",), 5000, {g.pci: 80 << 30}, devices, [engine.pool(r, 0)]) for r, g in enumerate(gpus)
+        Task(5100 + r, (f"VLLM::Worker_TP{r}",), 5000, {g.pci: 80 << 30}, devices, engine.pool(r, 0)) for r, g in enumerate(gpus)
     ]
     tasks += [
         Task(5000, ("VLLM::EngineCore",), 4990),
