@@ -27,7 +27,11 @@ def decode(raw: bytes) -> str:
 
 def clean(line: str) -> str:
     """The line without terminal escapes and other control characters; tabs stay, other spaces become plain ones."""
+    if line.isprintable() and "[" not in line:
+        return line
     plain = _LOST.sub("", _ANSI.sub("", line))
+    if plain.replace("\t", "").isprintable():
+        return plain
     return "".join(" " if ch.isspace() and ch != "\t" else ch for ch in plain if ch == "\t" or ch.isprintable() or ch.isspace())
 
 
