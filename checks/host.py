@@ -66,7 +66,7 @@ def daemon_reload_risk(host: Host) -> Iterator[Finding]:
 
     - pass: every GPU container is privileged, or its devices are listed (CDI, `--device`) and linked, or cgroupfs is used.
     - warn: the next reload can take the GPUs from a running container.
-    - unknown: the containers or Docker's cgroup driver could not be read.
+    - unknown: the containers or Docker's cgroup driver could not be read, or Docker 29 chose between CDI and a hook by itself.
     - not-applicable: no GPU, or no running container asked for one.
     - fail cannot occur: the loss itself is container.gpus-visible's.
     """

@@ -88,3 +88,43 @@ def test_what_a_reload_takes(changes: dict[str, Any], wanted: str) -> None:
 def test_each_container_is_judged_by_itself() -> None:
     boxes: tuple[Container, ...] = (build.container(), build.container(id="ffff", name="other", privileged=True))
     assert status(RELOAD, host_with({"docker.info": build.source(data={"CgroupDriver": "systemd"})}, containers=boxes)) == "warn"
+
+
+def by_runtime(toolkit: dict[str, str], chars: list[dict[str, Any]] | None = None, runtime: str = "nvidia") -> Host:
+    """A container of the nvidia runtime, as `--runtime nvidia` makes it: no request, GPUs asked for by a variable."""
+    made = build.container(gpu_requests=(), environ={"NVIDIA_VISIBLE_DEVICES": "all"})
+    read = {
+        "containers": build.source(data=[{"id": made.id, "runtime_name": runtime}]),
+        "container.toolkit": build.source(data=toolkit),
+        "docker.info": build.source(data={"CgroupDriver": "systemd", "ServerVersion": "28.5.1"}),
+        "dev.char": build.source(data=[*NODES, *LINKS] if chars is None else chars),
+    }
+    return host_with(read, containers=(made,))
+
+
+@pytest.mark.parametrize(
+    ("toolkit", "wanted"),
+    [
+        ({"version": "1.18.0", "config": ""}, "pass"),
+        ({"version": "1.17.8", "config": '[nvidia-container-runtime]\nmode = "auto"\n'}, "warn"),
+        ({"version": "1.17.8", "config": '[nvidia-container-runtime]\nmode = "cdi"\n'}, "pass"),
+        ({"version": "1.18.0", "config": '[nvidia-container-runtime]\nmode = "legacy"\n'}, "warn"),
+        ({}, "warn"),
+    ],
+)
+def test_the_nvidia_runtimes_mode_decides_whether_devices_are_listed(toolkit: dict[str, str], wanted: str) -> None:
+    assert status(RELOAD, by_runtime(toolkit)) == wanted
+    assert status(VISIBLE, by_runtime(toolkit)) == "pass"
+
+
+def test_another_runtime_with_the_variable_asks_for_nothing() -> None:
+    assert status(RELOAD, by_runtime({}, runtime="runc")) == "not-applicable"
+
+
+def test_docker_29_with_cdi_devices_may_have_done_either() -> None:
+    info = {"CgroupDriver": "systemd", "ServerVersion": "29.1.0", "DiscoveredDevices": ["cdi: nvidia.com/gpu=all"]}
+    finding = one(RELOAD, host_with({"docker.info": build.source(data=info)}))
+    assert finding.status.value == "unknown"
+    assert "printenv NVIDIA_VISIBLE_DEVICES" in (finding.remedy or "")
+    older = {**info, "ServerVersion": "28.5.1"}
+    assert status(RELOAD, host_with({"docker.info": build.source(data=older)})) == "warn"

@@ -123,6 +123,14 @@ def test_an_empty_far_node_passes() -> None:
     assert "node 2 is empty" in finding.summary
 
 
+def test_nodes_of_gpu_memory_are_not_judged() -> None:
+    own = build.node(2, cpus=frozenset(), memory=memory(96 * GIB), socket=1)
+    host = build.host(gpus=(build.gpu(0, name="NVIDIA GH200 480GB"),), nodes=(build.node(0), build.node(1), own))
+    finding = one(POPULATION, host)
+    assert finding.status.value == "pass"
+    assert "node 2 is GPU memory" in finding.summary
+
+
 def test_memory_that_was_not_read_is_unknown() -> None:
     assert status(POPULATION, build.host(nodes=(build.node(0), build.node(1, memory=None)))) == "unknown"
 

@@ -44,7 +44,8 @@ def test_ours_and_a_users_checks_load_together_in_the_order_of_ids(tmp_path: Pat
 
 def test_every_file_of_ours_holds_its_own_concern() -> None:
     for check in load([ROOT / "checks"]):
-        assert check.function.__module__ == f"nearsocket_checks.{check.concern}"
+        file = check.function.__module__.removeprefix("nearsocket_checks.")
+        assert file == check.concern or file.startswith(f"{check.concern}_")  # a large concern has several files
 
 
 def test_a_helper_file_is_left_alone_and_another_files_check_is_not_taken_twice(tmp_path: Path) -> None:

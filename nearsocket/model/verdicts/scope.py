@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Optional
 
 from nearsocket.model import cpulist, near
@@ -9,6 +10,9 @@ from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, 
 from nearsocket.model.host import Host
 from nearsocket.model.verdicts import binding
 from nearsocket.model.verdicts.reading import because, files, mapping, refused, text, told, why
+
+#: GPUs whose memory the kernel manages as nodes of their own, by name.
+_COHERENT = re.compile(r"\bG[BH][0-9]{2,3}\b")
 
 
 def without_gpu(host: Host) -> Optional[Finding]:
@@ -76,6 +80,13 @@ def own_nodes(host: Host) -> frozenset[int]:
     for gpu in near.usable(host):
         own |= {gpu.node} if gpu.node is not None else near.of_device(host, gpu) or set()
     return frozenset(own)
+
+
+def gpu_memory_nodes(host: Host) -> frozenset[int]:
+    """The nodes that are GPUs' own memory: those without CPUs where the GPUs are coherent ones (GH200, GB200, ...)."""
+    if not any(_COHERENT.search(gpu.name) for gpu in host.gpus):
+        return frozenset()
+    return frozenset(node.id for node in host.nodes if node.cpuless)
 
 
 def near_unknown(host: Host) -> Finding:
