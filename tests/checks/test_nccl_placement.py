@@ -48,6 +48,13 @@ def test_a_file_is_judged_by_its_share(by_node: dict[int, int], status: Status) 
     assert one(PLACEMENT, hosts.running(buffers=(build.buffer("aB3dE9", by_node),))).status is status
 
 
+def test_one_incomplete_file_among_near_ones_forbids_a_pass() -> None:
+    part = build.buffer("part00", {1: RING // 2})
+    found = one(PLACEMENT, hosts.running(buffers=(build.buffer(), part)))
+    assert found.status is Status.UNKNOWN
+    assert "part00" in found.summary
+
+
 def test_a_proxy_pool_and_control_files_on_the_far_node_are_not_judged() -> None:
     pool = build.buffer("pool00", {0: 34_217_984}, role=BufferRole.PROXY_POOL, size_bytes=34_217_984)
     control = build.buffer("ctrl00", {0: 8192}, role=BufferRole.CONTROL, size_bytes=8192)
