@@ -251,6 +251,12 @@ def test_stray_processes_with_files_are_judged_without_a_replica_or_a_gpu() -> N
     assert {finding.status for finding in judge(PLACEMENT, bound) + judge(ENFORCED, bound)} == {Status.PASS}
 
 
+def test_a_hostile_file_name_stays_one_line() -> None:
+    evil = build.buffer("x\n\x1b[31m", {1: RING // 2}, identity="0:25:9")
+    for id in (PLACEMENT, "nccl.cumem-in-force"):
+        judge(id, hosts.unbound(buffers=(evil,)))
+
+
 def test_hostile_names_stay_one_line_and_quoted() -> None:
     name = "evil; rm -rf /\n\x1b]0;x\x07"
     processes = hosts.ranks(policy="default", buffers=(hosts.far_file(),))
