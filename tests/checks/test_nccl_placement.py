@@ -123,6 +123,17 @@ def test_unknown_gpu_nodes_make_placement_unknown_and_near_settles_it() -> None:
     assert one(PLACEMENT, dataclasses.replace(lost, near=frozenset({0}))).status is Status.FAIL
 
 
+def test_open_devices_on_both_sockets_do_not_make_both_near() -> None:
+    gpus = (build.gpu(0, node=0, socket=0, claims=()), build.gpu(1))
+    seen = hosts.ranks(gpus=tuple(gpu.pci for gpu in gpus), gpu_bytes={}, policy="bind:0-1")
+    blind = build.host(gpus=gpus, processes=seen)
+    sources = {**blind.sources, "nvml": build.source(status="timeout")}
+    blind = dataclasses.replace(blind, sources=sources)
+    for id in (PLACEMENT, ENFORCED, "engine.binding", "engine.memory-locality"):
+        assert one(id, blind).status is Status.UNKNOWN, id
+    assert one(PLACEMENT, dataclasses.replace(blind, near=frozenset({1}))).status is Status.PASS
+
+
 def test_unreadable_buffers_of_one_rank_forbid_a_pass_but_not_a_fail() -> None:
     first, second = hosts.ranks()
     blind = dataclasses.replace(second, buffers=(), buffers_reason="permission denied")
