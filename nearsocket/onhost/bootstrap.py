@@ -6,6 +6,7 @@ Sent in front of the program by `nearsocket.control.program` and executed by `py
 input, behind this text) and `h` (the header line) in its globals. It must parse on Python 2.7, so that an old
 interpreter gets one clear line instead of a syntax error.
 """
+
 import os
 import subprocess
 import sys
@@ -65,7 +66,10 @@ def hand_over(python, whole):
 def into_memory(program):
     """A file descriptor of an anonymous file that holds the program."""
     if not hasattr(os, "memfd_create"):
-        fail(67, "expected a Python with os.memfd_create, found one without; the program is never written to a file, so it cannot run here")
+        fail(
+            67,
+            "expected a Python with os.memfd_create, found one without; the program is never written to a file, so it cannot run here",
+        )
     try:
         try:
             fd = os.memfd_create("nearsocket", 8)  # MFD_NOEXEC_SEAL: vm.memfd_noexec=2 refuses one without it

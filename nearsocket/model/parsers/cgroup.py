@@ -50,6 +50,7 @@ def _container(path: str) -> Optional[str]:
 
 def _unit(path: str) -> Optional[str]:
     for part in reversed(path.split("/")):
-        if part.endswith(".service") and part != ".service":
+        # user@1000.service holds all that a user runs, which says nothing about one program
+        if part.endswith(".service") and part != ".service" and not part.startswith("user@"):
             return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), part)
     return None

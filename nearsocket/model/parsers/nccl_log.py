@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model import cpulist
+from nearsocket.model.parsers.text import clean
 from nearsocket.model.roles import LARGE_BYTES, carries_payload, role_of
 
-_ANSI = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _ORIGIN = re.compile(
     r"(?P<host>[A-Za-z0-9_][A-Za-z0-9_.-]*):(?P<pid>\d{1,10}):\d{1,10} \[(?P<device>-?\d{1,6})\] (?:\S+:\d+ )?(?:\(\S+\) )?NCCL "
 )
@@ -124,14 +124,9 @@ class NcclLog:
         return tuple(sorted({buffer.node for buffer in self.cumem if buffer.node is not None}))
 
 
-def clean(text: str) -> str:
-    """The text without terminal escapes and other control characters, tabs kept."""
-    return "".join(ch for ch in _ANSI.sub("", text) if ch == "\t" or ch.isprintable() or ch == "�")
-
-
-def looks_like(text: str) -> bool:
-    """Whether the text has lines of NCCL's log."""
-    return bool(_MARKS.search(_ANSI.sub("", text)))
+def looks_like(text: str) -> int:
+    """How many lines of the text are NCCL's."""
+    return sum(1 for line in text.splitlines() if _MARKS.search(clean(line)))
 
 
 def parse(text: str) -> NcclLog:

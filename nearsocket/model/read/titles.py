@@ -14,13 +14,25 @@ from typing import Optional
 
 from nearsocket.model.host import Engine
 
-#: Programs whose arguments name an engine's command line that they do not run themselves.
+#: Programs that name an engine's command line among their arguments and do not run it themselves.
 _NOT_ENGINES = frozenset(
-    "docker podman nerdctl ctr crictl kubectl docker-init conmon containerd-shim containerd-shim-runc-v2 sudo su ssh bash sh dash zsh "
-    "timeout watch grep pgrep tail less vi vim nano systemd-run tee strace gdb tini dumb-init catatonit".split()
+    {
+        *("docker", "podman", "nerdctl", "ctr", "crictl", "kubectl", "docker-init", "conmon", "containerd-shim-runc-v2"),
+        *("sudo", "su", "ssh", "bash", "sh", "dash", "zsh", "timeout", "watch", "grep", "pgrep", "tail", "less", "vi", "vim"),
+        *("systemd-run", "tee", "strace", "gdb", "tini", "dumb-init", "catatonit"),
+    }
 )
+#: What starts a server: a module after `-m`, a script, or a program and its first argument. Benchmarks are clients.
+_SERVERS = (
+    (re.compile(r"(.* )?-m sglang\.(launch_server|srt\.\S+)( .*)?"), Engine.SGLANG),
+    (re.compile(r"\S+ (\S*/)?sglang/launch_server\.py( .*)?"), Engine.SGLANG),
+    (re.compile(r"(\S*python[0-9.]* )?(\S*/)?sglang serve( .*)?"), Engine.SGLANG),
+    (re.compile(r"(.* )?-m vllm\.entrypoints\.\S+( .*)?"), Engine.VLLM),
+    (re.compile(r"(\S*python[0-9.]* )?(\S*/)?vllm serve( .*)?"), Engine.VLLM),
+)
+#: Longer command lines are cut before they are searched.
+LINE_MAX = 8192
 _COORDINATE = re.compile(r"_(TP|PP|DP|EP)_?([0-9]{1,5})(?![0-9])")
-_MODULE = {"sglang": Engine.SGLANG, "vllm": Engine.VLLM}
 
 
 @dataclass(frozen=True)
@@ -42,16 +54,11 @@ def engine(command: Sequence[str]) -> Optional[Engine]:
         return Engine.SGLANG
     if first.startswith("VLLM::"):
         return Engine.VLLM
-    words = list(command) if len(command) > 1 else first.split()
-    names = [word.rpartition("/")[2] for word in words[:1]]
-    if not names or names[0] in _NOT_ENGINES:
+    words = " ".join(command)[:LINE_MAX].split()
+    if not words or words[0].rpartition("/")[2] in _NOT_ENGINES:
         return None
-    for word, after in zip(words, [*words[1:], ""]):
-        module = after.partition(".")[0] if word == "-m" else word.rpartition("/")[2]
-        runs = word == "-m" or word is words[0] or (word is words[1] and names[0].startswith("python"))
-        if runs and module in _MODULE:
-            return _MODULE[module]
-    return None
+    line = " ".join(words)
+    return next((found for pattern, found in _SERVERS if pattern.fullmatch(line)), None)
 
 
 def coordinates(title: str) -> Coordinates:
@@ -73,7 +80,7 @@ def port(command: Sequence[str]) -> Optional[int]:
     return None
 
 
-_LOG_RANK = re.compile(r"\brank ([0-9]{1,6}) nranks ([0-9]{1,6})\b")
+_LOG_RANK = re.compile(r"\brank ([0-9]{1,6}) n[Rr]anks ([0-9]{1,6})\b")
 
 
 def logged_rank(log: str) -> Optional[int]:
