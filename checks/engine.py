@@ -14,7 +14,7 @@ from nearsocket.model.verdicts.groups import Group, groups, nothing_runs
 from nearsocket.model.verdicts.locality import judge_locality
 from nearsocket.model.verdicts.owners import conflicts, owners
 from nearsocket.model.verdicts.remedies import ask_nccl, bind, pin
-from nearsocket.model.verdicts.transport import logged_value, needs_no_host_buffers
+from nearsocket.model.verdicts.transport import group_log, logged_value, needs_no_host_buffers
 
 
 @check("engine.binding")
@@ -198,10 +198,11 @@ def _cumem_environment(host: Host, group: Group) -> Finding:
         evidence.append(Evidence(host_path.source, f"{CUMEM_HOST}={host_path.value}"))
     if has_option(group, "--enable-symm-mem"):
         evidence.append(Evidence("the command line", "--enable-symm-mem"))
-    free = needs_no_host_buffers(host, group)
+    log = group_log(host, group)
+    free = needs_no_host_buffers(host, group, log)
     if free is not None:
         return not_applicable(group.subject, free.text, (*evidence, free))
-    logged = logged_value(host, group, CUMEM)
+    logged = logged_value(log, CUMEM)
     found, holder = outcome(group, logged.text.rpartition("=")[2] if logged else None), bound_group(host, group)
     evidence += [logged] if logged else []
     if found.status is Status.PASS:

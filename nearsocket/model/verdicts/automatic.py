@@ -15,7 +15,8 @@ from nearsocket.model.verdicts.reading import because, entries, files, listed, r
 
 _SWITCH = re.compile(r'^\s*APT::Periodic::Unattended-Upgrade\s+"?(\w+)"?\s*;', re.MULTILINE)
 _EXCLUDED = re.compile(r"Unattended-Upgrade::Package-Blacklist\s*\{(.*?)\}\s*;", re.DOTALL)
-_QUOTED = re.compile(r'^\s*"([^"]+)"', re.MULTILINE)
+_COMMENT = re.compile(r"^\s*(//|#).*$", re.MULTILINE)
+_QUOTED = re.compile(r'"([^"]+)"')
 
 
 def judge_holds(host: Host) -> Finding:
@@ -72,7 +73,12 @@ def judge_upgrades(host: Host) -> Finding:
     on += ["dnf-automatic.timer"] if _runs(timers, "dnf-automatic.timer") else []
     if not on:
         return passed(host.name, "no upgrade runs by itself", evidence)
-    excluded = [word for found in settings.values() for block in _EXCLUDED.findall(found) for word in _QUOTED.findall(block)]
+    excluded = [
+        word
+        for found in settings.values()
+        for block in _EXCLUDED.findall(_COMMENT.sub("", found))
+        for word in _QUOTED.findall(block)
+    ]
     bare = [p.name for p in packages if not held(host, p) and not any(_excludes(word, p.name) for word in excluded)]
     if not bare:
         kept = told("packages.holds", "\n".join(sorted(host.holds)) or f"none; excluded: {listed(excluded)}")

@@ -101,7 +101,9 @@ def clashes(host: Host, group: Group) -> tuple[Clash, ...]:
                 winner = f"{one_line(before[0][0])} sets {one_line(before[0][1], 40)}, which wins"
                 found.append(Clash(Status.WARN, f"{one_line(file.path)} sets {_pair(name, value)}; {winner}"))
             elif not before and name == CUMEM and group.engine is Engine.SGLANG:
-                text = f"{one_line(file.path)} sets {_pair(name, value)}; SGLang sets the variable first, so the file does not count"
+                text = (
+                    f"{one_line(file.path)} sets {_pair(name, value)}; SGLang sets the variable first, so the file does not count"
+                )
                 found.append(Clash(Status.WARN, text))
             elif not before and value == "0" and name in (CUMEM, CUMEM_HOST):
                 undone = name == CUMEM_HOST and environ.get(CUMEM) == "1"
@@ -110,6 +112,20 @@ def clashes(host: Host, group: Group) -> tuple[Clash, ...]:
                 found.append(Clash(status, f"{one_line(file.path)} sets {_pair(name, value)}, {what}"))
     found += [Clash(Status.WARN, text) for text in _unseen(host, group, seen)]
     return tuple(sorted(found, key=lambda clash: clash.status is not Status.FAIL))
+
+
+def file_clashes(seen: tuple[ConfFile, ...]) -> tuple[Clash, ...]:
+    """What conf files disagree on among themselves, and a cuMem that one turns off for every engine."""
+    found = []
+    for index, file in enumerate(seen):
+        for name, value in file.settings.items():
+            other = next((o for o in seen[:index] if o.settings.get(name, value) != value), None)
+            if other is not None:
+                wins = f"{one_line(other.path)} sets {one_line(other.settings[name], 40)}, which wins for its user"
+                found.append(Clash(Status.WARN, f"{one_line(file.path)} sets {_pair(name, value)}; {wins}"))
+            elif value == "0" and name in (CUMEM, CUMEM_HOST):
+                found.append(Clash(Status.WARN, f"{one_line(file.path)} sets {_pair(name, value)}, so buffers go to /dev/shm"))
+    return tuple(found)
 
 
 def _pair(name: str, value: str) -> str:

@@ -10,6 +10,7 @@ from typing import Optional
 from nearsocket.model.finding import Evidence, Finding, not_applicable, unknown
 from nearsocket.model.host import Container, Engine, Host, Process, Unit
 
+_RUNS_CONTAINER = re.compile(r"\b(?:docker|podman)\b.*\b(?:run|start)\b", re.DOTALL)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 
 
@@ -90,8 +91,19 @@ def _group(
     ids = {container, *(process.container for process in members)} - {None}
     found = next((c for c in host.containers if any(i and (c.id.startswith(i) or i.startswith(c.id)) for i in ids)), None)
     units = {unit, *(process.unit for process in members)} - {None}
-    owner = next((u for u in host.units if u.id in units), None)
+    owner = next((u for u in host.units if u.id in units), None) or _caller(host, found)
     return Group(subject, engine, members, _ranks(host, members, ranks), found, owner)
+
+
+def _caller(host: Host, container: Optional[Container]) -> Optional[Unit]:
+    """The active unit whose command runs this container: by the container's name, else by an image that one unit alone names."""
+    if container is None:
+        return None
+    running = [unit for unit in host.units if unit.active == "active" and _RUNS_CONTAINER.search(unit.exec_start)]
+    words = {unit.id: set(re.split(r"[\s=;]+", unit.exec_start)) for unit in running}
+    by_name = [unit for unit in running if container.name in words[unit.id]]
+    by_image = [unit for unit in running if container.image in words[unit.id]]
+    return by_name[0] if by_name else by_image[0] if len(by_image) == 1 else None
 
 
 def _ranks(host: Host, members: tuple[Process, ...], named: tuple[int, ...]) -> tuple[Process, ...]:
@@ -134,3 +146,15 @@ def nothing_runs(host: Host) -> Optional[Finding]:
         return unknown(host.name, blind, (Evidence("processes", blind),), "sudo nearsocket audit @local")
     seen = f"{len(host.processes)} processes looked at; none holds a GPU or maps an nccl- file"
     return not_applicable(host.name, "no process holds a GPU or an nccl- file", (Evidence("processes", seen),))
+
+
+def hidden_processes(host: Host) -> tuple[Finding, ...]:
+    """An unknown on the host where some process that holds a GPU may not be in the snapshot; empty where none can hide.
+
+    NVML lists every user's GPU processes, so another user than root misses none as long as NVML was read.
+    """
+    source = host.source("processes")
+    blind = blind_spot(host)
+    if blind is None or (source.ok and not source.reason and host.source("nvml").ok):
+        return ()
+    return (unknown(host.name, blind, (Evidence("processes", blind),), "sudo nearsocket audit @local"),)

@@ -112,7 +112,7 @@ def conflicts(host: Host, group: Group, found: Iterable[Owner]) -> tuple[Conflic
             if near and nodes and not owner.own_node and len(owner.nodes) and not nodes & near:
                 at = f"node {cpulist.render(nodes)}, away from the GPU of {who(process)} at node {cpulist.render(near)}"
                 seen.append(Conflict(Status.FAIL, f"{owner.name} binds to {at}"))
-            if reach is not None and nodes and not reach.nodes <= nodes and len(named) == 1:
+            if reach is not None and nodes and not reach.nodes <= nodes:
                 lives = f"{who(process)} may take memory from node {cpulist.render(reach.nodes)}"
                 seen.append(
                     Conflict(Status.WARN, f"{owner.name} asks for node {cpulist.render(nodes)} and is not in force: {lives}")

@@ -64,3 +64,11 @@ def ask_nccl(group: Group) -> str:
         options = " ".join(f"-e {setting}" for setting in NCCL_DEBUG.split())
         return f"# start once with NCCL's log on, send a request, audit again: {group.runtime} run {options} …"
     return f"{NCCL_DEBUG} COMMAND  # start once so, send a request, audit again"
+
+
+def enlarge_shm(group: Group, pid: int) -> str:
+    """How to give a rank more /dev/shm: now by a remount, for good by the container's or the host's setting."""
+    if group.container is None or group.container.ipc_mode == "host":
+        return "mount -o remount,size=50% /dev/shm  # for good: the size in /etc/fstab"
+    now = f"nsenter -t {pid} -m mount -o remount,size=8g /dev/shm  # holds until the container is created anew"
+    return f"{now}\n# for good: {group.runtime} run --shm-size=8g …"

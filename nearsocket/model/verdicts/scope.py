@@ -82,7 +82,12 @@ def near_unknown(host: Host) -> Finding:
     """The finding to give where GPUs are there and no source says which nodes are near."""
     claims = tuple(told(f"{claim.source} {gpu.pci}", claim.text) for gpu in host.gpus for claim in gpu.claims)
     summary = "which nodes are near is not known: no source names a GPU's node (see topology.gpu-node)"
-    return unknown(host.name, summary, claims, f"nearsocket audit --near 0 {host.name}  # with the nodes of the GPUs' socket")
+    return unknown(
+        host.name,
+        summary,
+        claims or because(host, "pci", "nvml"),
+        f"nearsocket audit --near 0 {host.name}  # with the nodes of the GPUs' socket",
+    )
 
 
 def no_memory(nodes: frozenset[int]) -> Finding:
