@@ -67,7 +67,9 @@ def two_sockets_group() -> Host:
     for rank in range(4):
         home, after = rank // 2, (rank + 1) % 4
         own = build.buffer(f"own00{rank}", {home: build.RING_BYTES}, pids=(4242 + rank, 4242 + after))
-        before = build.buffer(f"own00{(rank - 1) % 4}", {(rank - 1) % 4 // 2: build.RING_BYTES}, pids=(4242 + (rank - 1) % 4, 4242 + rank))
+        before = build.buffer(
+            f"own00{(rank - 1) % 4}", {(rank - 1) % 4 // 2: build.RING_BYTES}, pids=(4242 + (rank - 1) % 4, 4242 + rank)
+        )
         cpus = build.node(home).cpus
         made.append(build.process(4242 + rank, rank, cpus=cpus, policy=f"bind:{home}", buffers=(own, before)))
     processes = tuple(made)

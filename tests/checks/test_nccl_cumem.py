@@ -45,11 +45,14 @@ def test_a_log_with_files_fails_with_its_reason() -> None:
     assert "NCCL_CUMEM_ENABLE is 0" in found.summary
 
 
-@pytest.mark.parametrize("changes", [
-    {"policy": "bind:1"},
-    {"policy": "default", "mems_allowed": frozenset({1})},
-    {"policy": "default", "shm_mount": hosts.shm("bind:1")},
-])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"policy": "bind:1"},
+        {"policy": "default", "mems_allowed": frozenset({1})},
+        {"policy": "default", "shm_mount": hosts.shm("bind:1")},
+    ],
+)
 @pytest.mark.parametrize("text", [None, hosts.log(hosts.FILES)])
 def test_near_files_held_by_policy_cpuset_or_mount_make_it_not_applicable(changes: dict[str, Any], text: str | None) -> None:
     assert one(IN_FORCE, hosts.running(**changes, nccl_log=text)).status is Status.NOT_APPLICABLE
@@ -87,7 +90,13 @@ def test_unreadable_buffers_are_unknown() -> None:
 REASONS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
     ("off", {"environ": {"NCCL_CUMEM_ENABLE": "0"}}, {}, {}, "NCCL_CUMEM_ENABLE=0"),
     ("unset under SGLang", {"environ": {}}, {}, {}, "sets it to 0"),
-    ("host path off", {**ON, "environ": {"NCCL_CUMEM_ENABLE": "1", "NCCL_CUMEM_HOST_ENABLE": "0"}}, {}, {}, "NCCL_CUMEM_HOST_ENABLE=0"),
+    (
+        "host path off",
+        {**ON, "environ": {"NCCL_CUMEM_ENABLE": "1", "NCCL_CUMEM_HOST_ENABLE": "0"}},
+        {},
+        {},
+        "NCCL_CUMEM_HOST_ENABLE=0",
+    ),
     ("no SYS_NICE", {**ON, "cap_add": ()}, {"sys_nice": False}, {}, "CAP_SYS_NICE"),
     ("not root", ON, {"uid": 1000}, {}, "not root in its container"),
     ("old driver", ON, {}, driver(12040), "CUDA 12.4"),
@@ -133,17 +142,20 @@ def test_cumem_in_force_proves_its_preconditions() -> None:
     assert one(PRECONDITIONS, asked({"nccl_log": hosts.log(hosts.CUMEM), "sys_nice": None})).status is Status.PASS
 
 
-def test_preconditions_are_unknown_without_ncclos_version() -> None:
+def test_preconditions_are_unknown_without_nccls_version() -> None:
     found = one(PRECONDITIONS, asked())
     assert found.status is Status.UNKNOWN and "version" in found.summary
 
 
 NO_P2P = {
-    "gpus": (build.gpu(0, p2p={build.gpu(1).pci: "chipset-not-supported"}), build.gpu(1, p2p={build.gpu(0).pci: "chipset-not-supported"}))
+    "gpus": (
+        build.gpu(0, p2p={build.gpu(1).pci: "chipset-not-supported"}),
+        build.gpu(1, p2p={build.gpu(0).pci: "chipset-not-supported"}),
+    )
 }
 P2P_OK = {"gpus": (build.gpu(0, p2p={build.gpu(1).pci: "ok"}), build.gpu(1))}
-EMPTY_NODE = {"nodes": (build.node(0), build.node(1), build.node(0, id=2, memory=None, memoryless=True))}
-CPULESS = {"nodes": (build.node(0), build.node(1), build.node(0, id=2, cpus=frozenset()))}
+EMPTY_NODE = {"nodes": (build.node(0), build.node(1), dataclasses.replace(build.node(0), id=2, memory=None, memoryless=True))}
+CPULESS = {"nodes": (build.node(0), build.node(1), dataclasses.replace(build.node(0), id=2, cpus=frozenset()))}
 BAD: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("driver", {"nccl_log": VERSION}, driver(12040), "CUDA 12.4"),
     ("no P2P", {"nccl_log": VERSION}, {**driver(12080), **NO_P2P}, "no P2P between 1 of 1 GPU pairs"),
@@ -166,12 +178,15 @@ def test_a_precondition_that_does_not_hold_fails_if_asked_for_and_warns_otherwis
     assert quiet.status is Status.WARN and text in quiet.summary
 
 
-@pytest.mark.parametrize(("more", "status"), [
-    ({**driver(12080), **P2P_OK}, Status.PASS),
-    (driver(12080), Status.UNKNOWN),
-    (driver(None), Status.UNKNOWN),
-    ({"nodes": ()}, Status.UNKNOWN),
-])
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        ({**driver(12080), **P2P_OK}, Status.PASS),
+        (driver(12080), Status.UNKNOWN),
+        (driver(None), Status.UNKNOWN),
+        ({"nodes": ()}, Status.UNKNOWN),
+    ],
+)
 def test_p2p_driver_and_nodes_have_to_be_known(more: dict[str, Any], status: Status) -> None:
     assert one(PRECONDITIONS, asked({"nccl_log": VERSION}, more=more)).status is status
 

@@ -153,7 +153,8 @@ def test_in_a_group_over_two_sockets_a_file_between_two_ranks_of_one_socket_must
     group = hosts.two_sockets_group()
     wrong = build.buffer("own000", {1: RING}, pids=(4242, 4243))
     processes = tuple(
-        dataclasses.replace(p, buffers=tuple(wrong if b.identity == wrong.identity else b for b in p.buffers)) for p in group.processes
+        dataclasses.replace(p, buffers=tuple(wrong if b.identity == wrong.identity else b for b in p.buffers))
+        for p in group.processes
     )
     host = build.host(gpus=group.gpus, processes=processes, replicas=(build.replica(processes, sockets=(0, 1)),))
     found = one(PLACEMENT, host)
@@ -170,12 +171,15 @@ def test_one_rank_bound_away_in_a_group_over_two_sockets_is_no_force() -> None:
     assert "1 of 4 ranks free" in found.summary
 
 
-@pytest.mark.parametrize(("policy", "at", "placement", "enforced"), [
-    ("bind:3", 3, Status.PASS, Status.PASS),
-    ("bind:2-3", 2, Status.PASS, Status.PASS),
-    ("bind:1,3", 3, Status.PASS, Status.WARN),
-    ("default", 1, Status.FAIL, Status.WARN),
-])
+@pytest.mark.parametrize(
+    ("policy", "at", "placement", "enforced"),
+    [
+        ("bind:3", 3, Status.PASS, Status.PASS),
+        ("bind:2-3", 2, Status.PASS, Status.PASS),
+        ("bind:1,3", 3, Status.PASS, Status.WARN),
+        ("default", 1, Status.FAIL, Status.WARN),
+    ],
+)
 def test_under_snc_near_is_the_whole_socket(policy: str, at: int, placement: Status, enforced: Status) -> None:
     host = hosts.snc(policy, at)
     assert one(PLACEMENT, host).status is placement
@@ -216,8 +220,16 @@ LAB = [
     ("tmpfs mpol=bind", {"policy": "default", "shm_mount": hosts.shm("bind:1")}, Status.PASS),
     ("tmpfs mpol=bind under membind of the other node", {"policy": "bind:0", "shm_mount": hosts.shm("bind:1")}, Status.PASS),
     ("tmpfs mpol=bind:far under membind", {"policy": "bind:1", "shm_mount": hosts.shm("bind:0")}, Status.FAIL),
-    ("tmpfs mpol=bind outside the cpuset", {"policy": "default", "mems_allowed": FAR, "shm_mount": hosts.shm("bind:1")}, Status.FAIL),
-    ("tmpfs mpol=bind, cpuset unread", {"policy": None, "mems_allowed": frozenset(), "shm_mount": hosts.shm("bind:1")}, Status.UNKNOWN),
+    (
+        "tmpfs mpol=bind outside the cpuset",
+        {"policy": "default", "mems_allowed": FAR, "shm_mount": hosts.shm("bind:1")},
+        Status.FAIL,
+    ),
+    (
+        "tmpfs mpol=bind, cpuset unread",
+        {"policy": None, "mems_allowed": frozenset(), "shm_mount": hosts.shm("bind:1")},
+        Status.UNKNOWN,
+    ),
     ("membind far", {"policy": "bind:0"}, Status.FAIL),
     ("cpuset.mems far", {"policy": "default", "mems_allowed": FAR}, Status.FAIL),
     ("membind of both nodes", {"policy": "bind:0-1"}, Status.WARN),
@@ -261,7 +273,15 @@ def test_enforcement_is_not_applicable_for_p2p_and_where_nothing_runs() -> None:
 
 
 def test_stray_processes_with_files_are_judged_without_a_replica_or_a_gpu() -> None:
-    lab = {"engine": None, "rank": None, "gpus": (), "gpu_bytes": {}, "container": None, "title": "rank\n\x1b[31m", "policy": "default"}
+    lab = {
+        "engine": None,
+        "rank": None,
+        "gpus": (),
+        "gpu_bytes": {},
+        "container": None,
+        "title": "rank\n\x1b[31m",
+        "policy": "default",
+    }
     host = dataclasses.replace(build.host(processes=hosts.ranks(**lab), gpus=()), replicas=(), near=frozenset({0}), containers=())
     found = judge(PLACEMENT, host)
     assert [finding.status for finding in found] == [Status.FAIL, Status.FAIL]

@@ -26,21 +26,24 @@ def room(size: int | None, free: int | None, buffers: bool = False, box: dict[st
 ON = {"environ": {"NCCL_CUMEM_ENABLE": "1"}, "image": "lmsysorg/sglang:v0.5.23"}
 
 
-@pytest.mark.parametrize(("host", "status"), [
-    (room(1024 * MIB, 1000 * MIB), Status.PASS),
-    (room(1024 * MIB, 500 * MIB, buffers=True), Status.PASS),
-    (room(64 * MIB, 64 * MIB), Status.FAIL),
-    (room(64 * MIB, 64 * MIB, box=ON), Status.WARN),
-    (room(1024 * MIB, 3 * MIB), Status.FAIL),
-    (room(1024 * MIB, 3 * MIB, buffers=True), Status.WARN),
-    (room(128 * MIB, 40 * MIB, buffers=True), Status.WARN),
-    (room(None, None), Status.UNKNOWN),
-    (room(64 * MIB, 64 * MIB, nccl_log=hosts.log(hosts.P2P)), Status.NOT_APPLICABLE),
-    (room(64 * MIB, 64 * MIB, nccl_log=hosts.log(hosts.CUMEM)), Status.NOT_APPLICABLE),
-    (build.host(processes=()), Status.NOT_APPLICABLE),
-    (build.host(processes=(), uid=1000), Status.UNKNOWN),
-    (build.host(processes=hosts.ranks(1, buffers=(), shm_size_bytes=MIB)), Status.NOT_APPLICABLE),
-])
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        (room(1024 * MIB, 1000 * MIB), Status.PASS),
+        (room(1024 * MIB, 500 * MIB, buffers=True), Status.PASS),
+        (room(64 * MIB, 64 * MIB), Status.FAIL),
+        (room(64 * MIB, 64 * MIB, box=ON), Status.WARN),
+        (room(1024 * MIB, 3 * MIB), Status.FAIL),
+        (room(1024 * MIB, 3 * MIB, buffers=True), Status.WARN),
+        (room(128 * MIB, 40 * MIB, buffers=True), Status.WARN),
+        (room(None, None), Status.UNKNOWN),
+        (room(64 * MIB, 64 * MIB, nccl_log=hosts.log(hosts.P2P)), Status.NOT_APPLICABLE),
+        (room(64 * MIB, 64 * MIB, nccl_log=hosts.log(hosts.CUMEM)), Status.NOT_APPLICABLE),
+        (build.host(processes=()), Status.NOT_APPLICABLE),
+        (build.host(processes=(), uid=1000), Status.UNKNOWN),
+        (build.host(processes=hosts.ranks(1, buffers=(), shm_size_bytes=MIB)), Status.NOT_APPLICABLE),
+    ],
+)
 def test_room_is_judged_by_size_free_bytes_and_what_is_sure_to_come(host: Host, status: Status) -> None:
     assert one(SHM, host).status is status
 
@@ -94,27 +97,40 @@ def bare(environ: dict[str, str] | None = None, engine: Engine | None = Engine.V
     )
 
 
-@pytest.mark.parametrize(("files", "host", "status", "text"), [
-    ({}, bare(), Status.NOT_APPLICABLE, "no NCCL conf file"),
-    ({"/etc/nccl.conf": "# nothing\n"}, bare(), Status.NOT_APPLICABLE, "no NCCL conf file"),
-    ({"/etc/nccl.conf": "NCCL_DEBUG=WARN"}, bare(), Status.PASS, "/etc/nccl.conf"),
-    ({"/etc/nccl.conf": "NCCL_DEBUG=WARN"}, bare({"NCCL_DEBUG": "WARN"}), Status.PASS, "without conflict"),
-    ({"/etc/nccl.conf": "NCCL_DEBUG=WARN"}, bare({"NCCL_DEBUG": "INFO"}), Status.WARN, "the environment sets INFO, which wins"),
-    ({"/etc/nccl.conf": "NCCL_X=1", "/root/.nccl.conf": "NCCL_X=2"}, bare(), Status.WARN, "/root/.nccl.conf sets 2, which wins"),
-    ({"/etc/nccl.conf": "NCCL_X=1", "/home/u/.nccl.conf": "NCCL_X=2"}, bare(), Status.PASS, "/etc/nccl.conf"),
-    ({"/etc/nccl.conf": "NCCL_X=1", "/home/u/.nccl.conf": "NCCL_X=2"}, bare(uid=1000), Status.WARN, "/home/u/.nccl.conf"),
-    ({"/etc/nccl.conf": "NCCL_CUMEM_ENABLE=1"}, bare(engine=Engine.SGLANG), Status.WARN, "SGLang sets the variable first"),
-    ({"/etc/nccl.conf": "NCCL_CUMEM_ENABLE=1"}, bare(), Status.PASS, "without conflict"),
-    ({"/etc/nccl.conf": "NCCL_CUMEM_ENABLE=0"}, bare(), Status.WARN, "go to /dev/shm"),
-    ({"/etc/nccl.conf": "NCCL_CUMEM_HOST_ENABLE=0"}, bare({"NCCL_CUMEM_ENABLE": "1"}), Status.FAIL, "undoes"),
-    ({"/x.conf": "NCCL_X=2", "/etc/nccl.conf": "NCCL_X=1"}, bare({"NCCL_CONF_FILE": "/x.conf"}), Status.WARN, "/x.conf sets 2"),
-    ({"/etc/nccl.conf": "NCCL_X=1"}, bare({"NCCL_CONF_FILE": "/gone.conf"}), Status.UNKNOWN, "NCCL_CONF_FILE=/gone.conf"),
-    ({"/etc/nccl.conf": "NCCL_CUMEM_ENABLE=1"}, build.host(), Status.WARN, "does not see the host's file"),
-    ({"/etc/nccl.conf": "NCCL_DEBUG=WARN"}, build.host(), Status.PASS, "reads none"),
-    ({"/etc/nccl.conf": "NCCL_DEBUG=WARN"}, build.host(processes=()), Status.PASS, "no conflict"),
-    ({"/etc/nccl.conf": "NCCL_X=1", "/root/.nccl.conf": "NCCL_X=2"}, build.host(processes=()), Status.WARN, "wins for its user"),
-    ({"/etc/nccl.conf": "NCCL_CUMEM_ENABLE=0"}, build.host(processes=()), Status.WARN, "go to /dev/shm"),
-])
+@pytest.mark.parametrize(
+    ("files", "host", "status", "text"),
+    [
+        ({}, bare(), Status.NOT_APPLICABLE, "no NCCL conf file"),
+        ({"/etc/nccl.conf": "# nothing\n"}, bare(), Status.NOT_APPLICABLE, "no NCCL conf file"),
+        ({"/etc/nccl.conf": "NCCL_DEBUG=WARN"}, bare(), Status.PASS, "/etc/nccl.conf"),
+        ({"/etc/nccl.conf": "NCCL_DEBUG=WARN"}, bare({"NCCL_DEBUG": "WARN"}), Status.PASS, "without conflict"),
+        ({"/etc/nccl.conf": "NCCL_DEBUG=WARN"}, bare({"NCCL_DEBUG": "INFO"}), Status.WARN, "the environment sets INFO, which wins"),
+        (
+            {"/etc/nccl.conf": "NCCL_X=1", "/root/.nccl.conf": "NCCL_X=2"},
+            bare(),
+            Status.WARN,
+            "/root/.nccl.conf sets 2, which wins",
+        ),
+        ({"/etc/nccl.conf": "NCCL_X=1", "/home/u/.nccl.conf": "NCCL_X=2"}, bare(), Status.PASS, "/etc/nccl.conf"),
+        ({"/etc/nccl.conf": "NCCL_X=1", "/home/u/.nccl.conf": "NCCL_X=2"}, bare(uid=1000), Status.WARN, "/home/u/.nccl.conf"),
+        ({"/etc/nccl.conf": "NCCL_CUMEM_ENABLE=1"}, bare(engine=Engine.SGLANG), Status.WARN, "SGLang sets the variable first"),
+        ({"/etc/nccl.conf": "NCCL_CUMEM_ENABLE=1"}, bare(), Status.PASS, "without conflict"),
+        ({"/etc/nccl.conf": "NCCL_CUMEM_ENABLE=0"}, bare(), Status.WARN, "go to /dev/shm"),
+        ({"/etc/nccl.conf": "NCCL_CUMEM_HOST_ENABLE=0"}, bare({"NCCL_CUMEM_ENABLE": "1"}), Status.FAIL, "undoes"),
+        ({"/x.conf": "NCCL_X=2", "/etc/nccl.conf": "NCCL_X=1"}, bare({"NCCL_CONF_FILE": "/x.conf"}), Status.WARN, "/x.conf sets 2"),
+        ({"/etc/nccl.conf": "NCCL_X=1"}, bare({"NCCL_CONF_FILE": "/gone.conf"}), Status.UNKNOWN, "NCCL_CONF_FILE=/gone.conf"),
+        ({"/etc/nccl.conf": "NCCL_CUMEM_ENABLE=1"}, build.host(), Status.WARN, "does not see the host's file"),
+        ({"/etc/nccl.conf": "NCCL_DEBUG=WARN"}, build.host(), Status.PASS, "reads none"),
+        ({"/etc/nccl.conf": "NCCL_DEBUG=WARN"}, build.host(processes=()), Status.PASS, "no conflict"),
+        (
+            {"/etc/nccl.conf": "NCCL_X=1", "/root/.nccl.conf": "NCCL_X=2"},
+            build.host(processes=()),
+            Status.WARN,
+            "wins for its user",
+        ),
+        ({"/etc/nccl.conf": "NCCL_CUMEM_ENABLE=0"}, build.host(processes=()), Status.WARN, "go to /dev/shm"),
+    ],
+)
 def test_conf_files_are_judged_against_what_wins(files: dict[str, str], host: Host, status: Status, text: str) -> None:
     found = one(CONF, conf(files, host))
     assert found.status is status
