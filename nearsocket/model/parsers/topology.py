@@ -96,9 +96,6 @@ def parse(text: str) -> Topology:
     for number, line in lines[start:]:
         tokens = line.split()
         if not tokens:
-            if gpus:
-                rest_from = number
-                break
             continue
         if tokens[0] not in columns:
             if _GPU.match(tokens[0]) or not gpus or not _is_end(line):
