@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from nearsocket.model.errors import EXIT_CLEAN
 from nearsocket.model.finding import Evidence, Finding, Status, Waived
-from nearsocket.model.host import NodeMemory, Socket
+from nearsocket.model.host import NodeMemory, PciLink, Socket
 from nearsocket.model.report import Maintenance, Report
 from nearsocket.report import terminal
 from tests import build
@@ -90,13 +90,48 @@ def test_without_a_gpu_bytes_are_neither_near_nor_far() -> None:
 def test_a_gpu_whose_sources_disagree_says_so() -> None:
     claims = (build.gpu(0).claims[0], dataclasses.replace(build.gpu(0).claims[1], node=0))
     page = text_of(report(one(build.host(gpus=(build.gpu(0, claims=claims), build.gpu(1))))))
-    assert "sysfs: node 1, nvml: node 0" in page
+    assert re.search(r"node 1: sysfs +│\n.*node 0: nvml", page)
 
 
 def test_a_replica_without_ring_buffers_is_not_called_near() -> None:
     page = text_of(report(one(build.host(processes=tuple(build.process(p, r, buffers=()) for p, r in ((1, 0), (2, 1)))))))
     assert "no ring buffer in /dev/shm seen" in page
     assert "near" not in page.replace("nearsocket", "")
+
+
+def test_a_gpu_of_another_driver_shows_that_driver() -> None:
+    lent = dataclasses.replace(build.gpu(0, driver="vfio-pci"), index=None)
+    page = text_of(report(one(build.host(gpus=(lent, build.gpu(1, link=PciLink()))))))
+    assert re.search(r"GPU  c1:00\.0 +vfio-pci", page)
+    assert re.search(r"GPU 1  c2:00\.0 +link not read", page)
+
+
+def test_no_socket_is_called_empty_while_a_gpu_has_none() -> None:
+    lost = build.gpu(0, node=None, socket=None, claims=())
+    page = text_of(report(one(build.host(gpus=(lost,), processes=()))))
+    assert "no GPU known to be here" in page
+    assert "nothing says its node" in page
+
+
+def test_files_that_only_cpus_use_are_drawn_when_everything_is_asked_for() -> None:
+    assert "CPU-only" not in text_of(scenarios.eight())
+    assert "CPU-only 33 MiB on node 0" in text_of(scenarios.eight(), verbose=True)
+
+
+def test_a_group_over_two_sockets_shows_each_socket_its_ranks_and_its_near_buffers() -> None:
+    gpus = (build.gpu(0, node=0, socket=0), build.gpu(1))
+    files = (build.buffer("left", {0: build.RING_BYTES}), build.buffer("right", {1: build.RING_BYTES}))
+    processes = tuple(build.process(pid, rank, buffers=files) for pid, rank in ((4242, 0), (4243, 1)))
+    page = text_of(report(one(build.host(gpus=gpus, processes=processes))))
+    assert re.search(r"GPU 0  rank 0 +│ +│ GPU 1  rank 1", page)
+    assert re.search(r"ring 9\.2 MiB on node 0  near +│ +│ ring 9\.2 MiB on node 1  near", page)
+
+
+def test_evidence_beyond_the_first_pieces_is_counted() -> None:
+    pieces = tuple(Evidence(f"/proc/{number}", "read") for number in range(5))
+    found = Finding("a.b", Status.FAIL, "gpu1", "wrong", pieces)
+    assert "2 more pieces of evidence with -v" in text_of(report(one(build.host(), found)))
+    assert "/proc/4" in text_of(report(one(build.host(), found)), verbose=True)
 
 
 def test_problems_come_worst_first_with_core_unknowns_before_others() -> None:
