@@ -146,7 +146,7 @@ def binding_conflict(host: Host) -> Iterable[Finding]:
 def _binding_conflict(host: Host, group: Group) -> Finding:
     if one_socket(host):
         return _no_other_socket(host, group)
-    found = owners(host, group)
+    found = owners(group)
     evidence = (*(owner.evidence for owner in found), *(line for process in group.ranks for line in live_evidence(process)))
     wrong = conflicts(host, group, found)
     if wrong:

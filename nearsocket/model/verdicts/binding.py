@@ -91,8 +91,8 @@ def near_cpus(host: Host, near: Iterable[int]) -> frozenset[int]:
 
 
 def one_socket(host: Host) -> bool:
-    """Whether every node with memory lies on one known socket, so that nothing can be far."""
-    sockets = {node.socket for node in host.nodes if not node.memoryless}
+    """Whether every node lies on one known socket, so that nothing can be far. A socket without memory counts too."""
+    sockets = {node.socket for node in host.nodes}
     return len(sockets) == 1 and None not in sockets
 
 

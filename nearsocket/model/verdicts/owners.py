@@ -34,7 +34,7 @@ class Owner:
     evidence: Evidence
 
 
-def owners(host: Host, group: Group) -> tuple[Owner, ...]:
+def owners(group: Group) -> tuple[Owner, ...]:
     """Every owner of the group's memory binding that the snapshot shows."""
     found: list[Owner] = []
     box = group.container
@@ -56,11 +56,11 @@ def owners(host: Host, group: Group) -> tuple[Owner, ...]:
     elif "--numa-bind" in text.split():
         found.append(Owner("--numa-bind", frozenset(), False, True, Evidence(source, "--numa-bind")))
     elif group.engine is Engine.SGLANG:
-        found += _sglang_owner(host, group)
+        found += _sglang_owner(group)
     return tuple(found)
 
 
-def _sglang_owner(host: Host, group: Group) -> list[Owner]:
+def _sglang_owner(group: Group) -> list[Owner]:
     """SGLang binds each scheduler to its GPU's node: on by default from 0.5.18, else where the variable says so."""
     setting = lookup(group, "SGLANG_AUTO_NUMA_BIND")
     version = release(group)

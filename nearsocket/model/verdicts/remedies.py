@@ -5,7 +5,7 @@ from __future__ import annotations
 from nearsocket.model import cpulist
 from nearsocket.model import near as nearness
 from nearsocket.model.host import Engine, Host
-from nearsocket.model.verdicts.binding import near_cpus
+from nearsocket.model.verdicts.binding import memory_nodes, near_cpus
 from nearsocket.model.verdicts.groups import Group, quoted
 
 #: What NCCL has to be told so that its log proves transports and host buffers (FIELD_NOTES 3).
@@ -23,7 +23,12 @@ def bind(host: Host, group: Group) -> str:
         return "name the GPUs' nodes: nearsocket audit --near NODES (cat /sys/bus/pci/devices/ADDRESS/numa_node)"
     if len({nodes for nodes in per_rank if nodes}) > 1 or len({host.socket_of(node) for node in near}) > 1:
         return _bind_each_rank(group)
-    nodes, cpus = cpulist.render(near), cpulist.render(near_cpus(host, near))
+    nodes, cpus = cpulist.render(near & memory_nodes(host)), cpulist.render(near_cpus(host, near))
+    if not nodes:
+        empty = (
+            f"node {cpulist.render(near)}, the GPUs' own, has no memory: populate its slots, or move the GPUs to the other socket"
+        )
+        return f"# nothing can be bound near: {empty}\nnumactl -H"
     if group.container is not None:
         name, cpuset = group.container_word, f"--cpuset-cpus={cpus} --cpuset-mems={nodes}"
         return f"{_ROOM}\n{group.runtime} update {cpuset} {name} && {group.runtime} restart {name}\n{_LOST}"
