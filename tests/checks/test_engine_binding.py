@@ -17,7 +17,7 @@ BINDING, LOCALITY, CONFLICT = "engine.binding", "engine.memory-locality", "engin
 NEAR, FAR = build.node(1).cpus, build.node(0).cpus
 ONE, ZERO, NONE = frozenset({1}), frozenset({0}), frozenset[int]()
 
-#: What is in force on each rank (LAB_NOTES' ways of binding), and what the two checks say.
+#: What is in force on each rank (the lab's ways of binding), and what the two checks say.
 CASES: list[tuple[str, dict[str, Any], Status, Status]] = [
     ("membind and CPUs near", {}, Status.PASS, Status.PASS),
     ("cpuset near", {"policy": "default", "mems_allowed": ONE}, Status.PASS, Status.PASS),

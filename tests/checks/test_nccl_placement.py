@@ -1,4 +1,4 @@
-"""nccl.buffer-placement and nccl.placement-enforced: near, far, split, incomplete, unseen; by force and by luck."""
+"""nccl.buffer-placement: near, far, split, incomplete, unseen; shapes of hosts and groups, with nccl.placement-enforced beside."""
 
 from __future__ import annotations
 
@@ -46,6 +46,13 @@ def test_one_far_file_among_near_ones_fails() -> None:
 )
 def test_a_file_is_judged_by_its_share(by_node: dict[int, int], status: Status) -> None:
     assert one(PLACEMENT, hosts.running(buffers=(build.buffer("aB3dE9", by_node),))).status is status
+
+
+def test_one_incomplete_file_among_near_ones_forbids_a_pass() -> None:
+    part = build.buffer("part00", {1: RING // 2})
+    found = one(PLACEMENT, hosts.running(buffers=(build.buffer(), part)))
+    assert found.status is Status.UNKNOWN
+    assert "part00" in found.summary
 
 
 def test_a_proxy_pool_and_control_files_on_the_far_node_are_not_judged() -> None:
@@ -116,6 +123,17 @@ def test_unknown_gpu_nodes_make_placement_unknown_and_near_settles_it() -> None:
     assert one(PLACEMENT, dataclasses.replace(lost, near=frozenset({0}))).status is Status.FAIL
 
 
+def test_open_devices_on_both_sockets_do_not_make_both_near() -> None:
+    gpus = (build.gpu(0, node=0, socket=0, claims=()), build.gpu(1))
+    seen = hosts.ranks(gpus=tuple(gpu.pci for gpu in gpus), gpu_bytes={}, policy="bind:0-1")
+    blind = build.host(gpus=gpus, processes=seen)
+    sources = {**blind.sources, "nvml": build.source(status="timeout")}
+    blind = dataclasses.replace(blind, sources=sources)
+    for id in (PLACEMENT, ENFORCED, "engine.binding", "engine.memory-locality"):
+        assert one(id, blind).status is Status.UNKNOWN, id
+    assert one(PLACEMENT, dataclasses.replace(blind, near=frozenset({1}))).status is Status.PASS
+
+
 def test_unreadable_buffers_of_one_rank_forbid_a_pass_but_not_a_fail() -> None:
     first, second = hosts.ranks()
     blind = dataclasses.replace(second, buffers=(), buffers_reason="permission denied")
@@ -128,11 +146,23 @@ def test_unreadable_buffers_of_one_rank_forbid_a_pass_but_not_a_fail() -> None:
     assert one(PLACEMENT, build.host(processes=(nothing, blind))).status is Status.UNKNOWN
 
 
-def test_processes_read_in_part_leave_an_unknown_beside_the_replicas() -> None:
+def test_processes_read_in_part_leave_an_unknown_beside_the_replicas_unless_nvml_lists_all() -> None:
     healthy = build.host()
     sources = {**healthy.sources, "processes": build.source(data=[], reason="2 processes denied")}
+    assert one(PLACEMENT, dataclasses.replace(healthy, sources=sources)).status is Status.PASS
+    sources["nvml"] = build.source(status="timeout")
     statuses = [finding.status for finding in judge(PLACEMENT, dataclasses.replace(healthy, sources=sources))]
     assert statuses == [Status.PASS, Status.UNKNOWN]
+
+
+def test_what_even_root_may_not_see_is_no_gap_on_a_host_without_gpus() -> None:
+    bare = build.host(processes=(), gpus=(), near=frozenset({1}))
+    sources = {**bare.sources, "processes": build.source(data=[], reason="no permission to look into 1 of 112 processes")}
+    assert one(PLACEMENT, dataclasses.replace(bare, sources=sources)).status is Status.NOT_APPLICABLE
+    running = dataclasses.replace(
+        build.host(), gpus=(), near=frozenset({1}), sources={**sources, "nvml": build.source(status="absent")}
+    )
+    assert one(PLACEMENT, running).status is Status.PASS
 
 
 def test_each_replica_is_judged_by_its_own_gpus() -> None:
@@ -190,6 +220,9 @@ def test_under_snc_near_is_the_whole_socket(policy: str, at: int, placement: Sta
 def test_on_one_socket_everything_is_near() -> None:
     assert one(PLACEMENT, hosts.one_socket()).status is Status.PASS
     assert one(ENFORCED, hosts.one_socket()).status is Status.PASS
+    lost = dataclasses.replace(hosts.one_socket(), gpus=tuple(build.gpu(i, node=None, socket=None, claims=()) for i in (0, 1)))
+    assert one(PLACEMENT, lost).status is Status.PASS
+    assert one(ENFORCED, lost).status is Status.PASS
 
 
 def test_one_process_with_the_only_gpu_has_nobody_to_exchange_with() -> None:
@@ -211,79 +244,6 @@ def test_gpus_on_a_socket_without_memory_are_far_from_everything_and_no_bind_is_
     assert one("engine.binding", host).status is Status.FAIL
 
 
-BOTH, ONE, FAR = frozenset({0, 1}), frozenset({1}), frozenset({0})
-#: LAB_NOTES, where NCCL's pages land: what is in force on the process, and whether it holds.
-LAB = [
-    ("unbound", {"policy": "default"}, Status.WARN),
-    ("CPUs only", {"policy": "default", "mems_allowed": BOTH}, Status.WARN),
-    ("numactl --preferred", {"policy": "prefer:1"}, Status.WARN),
-    ("numactl --preferred-many", {"policy": "prefer (many):1"}, Status.WARN),
-    ("numactl --interleave", {"policy": "interleave:0-1"}, Status.WARN),
-    ("numactl --interleave near only", {"policy": "interleave:1"}, Status.WARN),
-    ("weighted interleave", {"policy": "weighted interleave:0-1"}, Status.WARN),
-    ("local", {"policy": "local"}, Status.WARN),
-    ("tmpfs mpol=prefer", {"policy": "default", "shm_mount": hosts.shm("prefer:1")}, Status.WARN),
-    ("tmpfs mpol=interleave under membind", {"policy": "bind:1", "shm_mount": hosts.shm("interleave:0-1")}, Status.WARN),
-    ("membind", {"policy": "bind:1"}, Status.PASS),
-    ("membind=static", {"policy": "bind=static:1"}, Status.PASS),
-    ("membind with balancing", {"policy": "bind=static|balancing:1"}, Status.PASS),
-    ("cpuset.mems", {"policy": "default", "mems_allowed": ONE}, Status.PASS),
-    ("cpuset.mems, policy unread", {"policy": None, "mems_allowed": ONE}, Status.PASS),
-    ("tmpfs mpol=bind", {"policy": "default", "shm_mount": hosts.shm("bind:1")}, Status.PASS),
-    ("tmpfs mpol=bind under membind of the other node", {"policy": "bind:0", "shm_mount": hosts.shm("bind:1")}, Status.PASS),
-    ("tmpfs mpol=bind:far under membind", {"policy": "bind:1", "shm_mount": hosts.shm("bind:0")}, Status.FAIL),
-    (
-        "tmpfs mpol=bind outside the cpuset",
-        {"policy": "default", "mems_allowed": FAR, "shm_mount": hosts.shm("bind:1")},
-        Status.FAIL,
-    ),
-    (
-        "tmpfs mpol=bind, cpuset unread",
-        {"policy": None, "mems_allowed": frozenset(), "shm_mount": hosts.shm("bind:1")},
-        Status.UNKNOWN,
-    ),
-    ("membind far", {"policy": "bind:0"}, Status.FAIL),
-    ("cpuset.mems far", {"policy": "default", "mems_allowed": FAR}, Status.FAIL),
-    ("membind of both nodes", {"policy": "bind:0-1"}, Status.WARN),
-    ("nothing read", {"policy": None, "mems_allowed": frozenset()}, Status.UNKNOWN),
-    ("policy unread, all nodes allowed", {"policy": None}, Status.UNKNOWN),
-]
-
-
-@pytest.mark.parametrize(("changes", "status"), [case[1:] for case in LAB], ids=[case[0] for case in LAB])
-def test_enforcement_is_the_live_policy_cpuset_or_mount(changes: dict[str, Any], status: Status) -> None:
-    assert one(ENFORCED, hosts.running(**changes)).status is status
-
-
-def test_a_mappings_own_policy_column_proves_nothing() -> None:
-    bound_text = build.buffer("aB3dE9", policies=("bind:1",))
-    assert one(ENFORCED, hosts.unbound(buffers=(bound_text,))).status is Status.WARN
-
-
-def test_near_pages_without_force_are_luck() -> None:
-    host = hosts.unbound()
-    assert one(PLACEMENT, host).status is Status.PASS
-    found = one(ENFORCED, host)
-    assert found.status is Status.WARN and "by luck" in found.summary
-
-
-def test_a_binding_newer_than_far_buffers_warns_until_the_restart() -> None:
-    found = one(ENFORCED, hosts.running(buffers=(hosts.far_file(),)))
-    assert found.status is Status.WARN
-    assert "made before" in found.summary
-
-
-def test_cumem_proven_by_the_logs_is_force() -> None:
-    found = one(ENFORCED, hosts.unbound(buffers=(), nccl_log=hosts.log(hosts.CUMEM)))
-    assert found.status is Status.PASS
-    assert "cuMem" in found.summary
-
-
-def test_enforcement_is_not_applicable_for_p2p_and_where_nothing_runs() -> None:
-    assert one(ENFORCED, hosts.unbound(buffers=(), nccl_log=hosts.log(hosts.P2P))).status is Status.NOT_APPLICABLE
-    assert one(ENFORCED, build.host(processes=())).status is Status.NOT_APPLICABLE
-
-
 def test_stray_processes_with_files_are_judged_without_a_replica_or_a_gpu() -> None:
     lab: dict[str, Any] = {
         "engine": None,
@@ -300,6 +260,12 @@ def test_stray_processes_with_files_are_judged_without_a_replica_or_a_gpu() -> N
     assert all("numactl --cpunodebind=0 --membind=0" in (finding.remedy or "") for finding in found)
     bound = dataclasses.replace(host, near=frozenset({1}), processes=hosts.ranks(**{**lab, "policy": "bind:1"}))
     assert {finding.status for finding in judge(PLACEMENT, bound) + judge(ENFORCED, bound)} == {Status.PASS}
+
+
+def test_a_hostile_file_name_stays_one_line() -> None:
+    evil = build.buffer("x\n\x1b[31m", {1: RING // 2}, identity="0:25:9")
+    for id in (PLACEMENT, "nccl.cumem-in-force"):
+        judge(id, hosts.unbound(buffers=(evil,)))
 
 
 def test_hostile_names_stay_one_line_and_quoted() -> None:

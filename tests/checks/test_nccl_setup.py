@@ -9,7 +9,7 @@ import pytest
 
 from nearsocket.model.finding import Status
 from nearsocket.model.host import Engine, Host
-from nearsocket.model.verdicts.conf import parse
+from nearsocket.model.verdicts.conf import ROOTS_FILE, parse
 from tests import build
 from tests.checks import hosts
 from tests.checks.judge import judge, one
@@ -106,13 +106,13 @@ def bare(environ: dict[str, str] | None = None, engine: Engine | None = Engine.V
         ({"/etc/nccl.conf": "NCCL_DEBUG=WARN"}, bare({"NCCL_DEBUG": "WARN"}), Status.PASS, "without conflict"),
         ({"/etc/nccl.conf": "NCCL_DEBUG=WARN"}, bare({"NCCL_DEBUG": "INFO"}), Status.WARN, "the environment sets INFO, which wins"),
         (
-            {"/etc/nccl.conf": "NCCL_X=1", "/root/.nccl.conf": "NCCL_X=2"},
+            {"/etc/nccl.conf": "NCCL_X=1", ROOTS_FILE: "NCCL_X=2"},
             bare(),
             Status.WARN,
-            "/root/.nccl.conf sets 2, which wins",
+            f"{ROOTS_FILE} sets 2, which wins",
         ),
-        ({"/etc/nccl.conf": "NCCL_X=1", "/home/u/.nccl.conf": "NCCL_X=2"}, bare(), Status.PASS, "/etc/nccl.conf"),
-        ({"/etc/nccl.conf": "NCCL_X=1", "/home/u/.nccl.conf": "NCCL_X=2"}, bare(uid=1000), Status.WARN, "/home/u/.nccl.conf"),
+        ({"/etc/nccl.conf": "NCCL_X=1", "/srv/u/.nccl.conf": "NCCL_X=2"}, bare(), Status.PASS, "/etc/nccl.conf"),
+        ({"/etc/nccl.conf": "NCCL_X=1", "/srv/u/.nccl.conf": "NCCL_X=2"}, bare(uid=1000), Status.WARN, "/srv/u/.nccl.conf"),
         ({"/etc/nccl.conf": "NCCL_CUMEM_ENABLE=1"}, bare(engine=Engine.SGLANG), Status.WARN, "SGLang sets the variable first"),
         ({"/etc/nccl.conf": "NCCL_CUMEM_ENABLE=1"}, bare(), Status.PASS, "without conflict"),
         ({"/etc/nccl.conf": "NCCL_CUMEM_ENABLE=0"}, bare(), Status.WARN, "go to /dev/shm"),
@@ -123,7 +123,7 @@ def bare(environ: dict[str, str] | None = None, engine: Engine | None = Engine.V
         ({"/etc/nccl.conf": "NCCL_DEBUG=WARN"}, build.host(), Status.PASS, "reads none"),
         ({"/etc/nccl.conf": "NCCL_DEBUG=WARN"}, build.host(processes=()), Status.PASS, "no conflict"),
         (
-            {"/etc/nccl.conf": "NCCL_X=1", "/root/.nccl.conf": "NCCL_X=2"},
+            {"/etc/nccl.conf": "NCCL_X=1", ROOTS_FILE: "NCCL_X=2"},
             build.host(processes=()),
             Status.WARN,
             "wins for its user",

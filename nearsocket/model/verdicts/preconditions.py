@@ -1,4 +1,4 @@
-"""What has to hold before cuMem can be pinned, and what speaks against it on this host (FIELD_NOTES 2).
+"""What has to hold before cuMem can be pinned, and what speaks against it on this host.
 
 NCCL's own log says it best (`cumem.obstacles`); here is what the host shows without a log.
 """
