@@ -43,7 +43,7 @@ def test_gpus_nics_and_their_bridges_are_read_with_links_and_path(root: Path) ->
         "/sys/devices/pci0000:3a/0000:3a:00.0/max_link_speed": "16.0 GT/s PCIe\n",
         "/sys/devices/pci0000:00/0000:00:1f.0/class": "0x020000\n",
         "/sys/devices/pci0000:00/0000:00:1f.0/vendor": "0x15b3\n",
-        "/sys/devices/pci0000:00/0000:00:1f.0/net/eth0/mtu": "1500\n",
+        "/sys/devices/pci0000:00/0000:00:1f.0/virtio0/net/eth0/mtu": "1500\n",
         "/sys/devices/pci0000:00/0000:00:02.0/class": "0x030000\n",
         "/sys/devices/pci0000:00/0000:00:02.0/vendor": "0x1a03\n",
     }

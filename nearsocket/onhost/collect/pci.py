@@ -76,8 +76,8 @@ def describe(folder: Path) -> Iterator[dict[str, Any]]:
             facts[name] = value
     driver = real / "driver"
     facts["driver"] = driver.resolve().name if driver.exists() else None
-    net = real / "net"
-    facts["net"] = sorted(path.name for path in net.iterdir()) if net.is_dir() else []
+    # A virtio card's interface stands below its virtio device.
+    facts["net"] = sorted(path.name for pattern in ("net/*", "virtio*/net/*") for path in real.glob(pattern))
     facts["path"] = [parent.name for parent in bridges(folder)]
     facts["root"] = next((parent.name for parent in real.parents if re.match(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z", parent.name)), "")
     yield facts
