@@ -28,8 +28,6 @@ _TEXTS = (
 
 def pci(context: Context) -> Source:
     """The devices that matter by address. A device whose sysfs files hang is left out and named in the reason."""
-    import time
-
     base = context.path("/sys/bus/pci/devices")
     if not base.is_dir():
         return absent(f"no folder {base}")
@@ -42,7 +40,7 @@ def pci(context: Context) -> Source:
                 above.append(bridge)
     everything = [*folders, *above]
     faults = []
-    for folder, result in zip(everything, children.stepwise(everything, describe, 2.0, time.monotonic() + 8)):
+    for folder, result in zip(everything, children.stepwise(everything, describe, 2.0, context.within(8))):
         if result.parts:
             devices[folder.name] = result.parts
         else:
