@@ -65,7 +65,10 @@ def _home(uid: Optional[int]) -> Optional[str]:
 
 def _conf(base: str, parts: tuple[str, ...]) -> Iterator[dict[str, str]]:
     """The file's NCCL_ lines. No link is followed: a container's owner chooses where its links point, root reads them."""
-    fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return  # the process is gone, or its root may not be looked into
     try:
         for part in parts[:-1]:
             inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
