@@ -56,7 +56,8 @@ SECRETS = {
     "driver.files": {"gpus/0000:3d:00.0/information": f"GPU UUID: {GPU}\nSerial Number: 1324021000123\nBus Location: 0000:3d:00.0"},
 }
 CANARIES = (
-    "gpu7", "gpu8", "acme", "rack3", "alice", "10.1.2", BOOT, GPU[4:], LONG, LONG[:12], OTHER, "filer", "fe80", "a0:36", "1324021000123", "team",
+    "gpu7", "gpu8", "acme", "rack3", "alice", "10.1.2", BOOT, GPU[4:], LONG, LONG[:12], OTHER, "filer", "fe80", "a0:36",
+    "1324021000123", "team",
 )  # fmt: skip
 
 
