@@ -24,10 +24,7 @@ _VERSION = re.compile(
 )
 _DRIVER = re.compile(r"\bcudaDriverVersion (?P<version>\d{4,6})\b")
 _VIA = re.compile(r"(?:-> ?-?\d+(?:\[[0-9a-fA-F]+\])?|\[(?:send|receive)\])(?: \[(?:send|receive)\])? via (?P<via>[A-Za-z].*)")
-_AFFINITY = re.compile(
-    r"\b(?:Setting affinity for GPU (?P<set>\d+) to (?P<mask>[0-9a-fA-Fx,-]+)"
-    r"|Affinity for GPU (?P<get>\d+) is (?P<list>empty, ignoring|[0-9,-]+))"
-)
+_AFFINITY = re.compile(r"\b(?P<set>Setting )?[Aa]ffinity for GPU (?P<gpu>\d+) (?:to|is) (?P<cpus>empty, ignoring|[0-9a-fA-Fx,-]+)")
 #: What others append: old versions the communicator, Ray its count of equal lines.
 _NOISE = re.compile(r"\s+(?:comm 0x|\[repeated \d+x ).*")
 #: Transport words that a log may end in; any other one on a last line without a line break may be half a word.
@@ -81,9 +78,9 @@ def parse(text: str) -> NcclLog:
             fallback.append(line)
         found = _AFFINITY.search(line.text) if "ffinity for GPU" in line.text else None
         if found and found["set"]:
-            masks.append((int(found["set"]), found["mask"]))
+            masks.append((int(found["gpu"]), found["cpus"]))
         elif found:
-            affinity[int(found["get"])] = _cpus(found["list"])
+            affinity[int(found["gpu"])] = _cpus(found["cpus"])
         if "NCCL WARN " in line.text:
             warnings.append(line)
     as_ranges = bool(versions) and _number(versions[0]) >= RANGES_SINCE
@@ -147,6 +144,7 @@ def _cpus(text: str) -> Optional[str]:
 def _mask(text: str, as_ranges: bool) -> Optional[str]:
     """A CPU list from `Setting affinity`'s text: ranges, or words of 32 bits of which all but the first have eight digits."""
     words = text.strip(",").split(",")
+    as_ranges = as_ranges or text.startswith("empty")
     hexadecimal = all(len(word.removeprefix("0x")) == 8 for word in words[1:]) and "-" not in text
     if not hexadecimal or as_ranges:
         return _cpus(text)
