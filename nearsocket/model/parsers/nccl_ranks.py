@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from nearsocket.model.parsers.nccl_values import LogLine
 
 ORIGIN = re.compile(
-    r"(?P<host>[A-Za-z0-9_][A-Za-z0-9_.-]*):(?P<pid>\d{1,10}):\d{1,10} \[(?P<device>-?\d{1,6})\] (?:\S+:\d+ )?(?:\(\S+\) )?NCCL "
+    r"(?P<host>[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}):(?P<pid>\d{1,10}):\d{1,10} \[(?P<device>-?\d{1,6})\] "
+    r"(?:\S{1,200}:\d{1,6} )?(?:\(\S{1,200}\) )?NCCL "
 )
-RANK = re.compile(r"\brank (?P<rank>\d+) n[Rr]anks (?P<size>\d+)\b")
+RANK = re.compile(r"\brank (?P<rank>\d{1,9}) n[Rr]anks \d{1,9}\b")
 _COMM_ID = re.compile(r"\bcommId (?P<id>0x[0-9a-f]+)")
 _BUS = re.compile(r"\bbusId (?P<id>[0-9a-f]+)\b")
 _SENDER = re.compile(r"\b(?:Channel|Ring) \d+(?:/\d+)? : (?P<rank>\d+)\[(?P<device>[0-9a-fA-F]+)\] -> \d+\[[0-9a-fA-F]+\] via ")
@@ -18,7 +19,7 @@ _SENDER = re.compile(r"\b(?:Channel|Ring) \d+(?:/\d+)? : (?P<rank>\d+)\[(?P<devi
 
 def process_of(line: LogLine) -> str:
     """The `host:pid` that wrote the line, empty where a prefix of NCCL's is missing."""
-    found = ORIGIN.search(line.text)
+    found = ORIGIN.search(line.text) if " NCCL " in line.text else None
     return f"{found['host']}:{found['pid']}" if found else ""
 
 
@@ -32,7 +33,7 @@ def shared_process(lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
     seen: dict[tuple[str, str], dict[str, LogLine]] = {}
     ranks: dict[str, set[str]] = {}
     for line in lines:
-        origin = ORIGIN.search(line.text) if " rank " in line.text or " via " in line.text else None
+        origin = ORIGIN.search(line.text) if " NCCL " in line.text and (" rank " in line.text or " via " in line.text) else None
         if not origin:
             continue
         process = f"{origin['host']}:{origin['pid']}"
