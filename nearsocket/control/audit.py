@@ -27,6 +27,7 @@ from nearsocket.model.host import Host
 from nearsocket.model.judge import judge
 from nearsocket.model.report import HostReport, Report
 from nearsocket.model.snapshot import Snapshot
+from nearsocket.model.text import one_line
 from nearsocket.model.verdicts.reachable import REACHABLE, unreachable, unusable
 
 #: Troubles of a host that answers, and so is up.
@@ -166,7 +167,12 @@ def judged(target: Target, snapshot: Snapshot, manner: Manner) -> HostReport:
     if manner.save:
         snapshots.save(snapshot, manner.save)
     near = manner.near if manner.near is not None else target.near
-    host = read.host(snapshot, near)
+    try:
+        host = read.host(snapshot, near)
+    except Exception as error:  # a snapshot is outside text; what no parser foresaw must not stop the other hosts
+        found = f"expected a snapshot that can be parsed, found one that cannot ({type(error).__name__}: {error})"
+        hint = "report it with the snapshot: nearsocket audit --save DIR --scrub"
+        return not_read_report(target, TransportError(Trouble.ANSWER, one_line(found, 300), hint), manner)
     return _report(target, name, host.name, host.taken_at, host, judge(host, manner.checks), None, manner)
 
 

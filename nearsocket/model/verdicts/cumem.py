@@ -12,7 +12,9 @@ from typing import Optional
 
 from nearsocket.model import cpulist
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown
+from nearsocket.model.host import BufferRole
 from nearsocket.model.parsers.nccl_log import LogLine, NcclLog
+from nearsocket.model.roles import role_of
 from nearsocket.model.verdicts.placement import NAME_NEAR
 
 CUMEM_ID = "nccl.cumem-in-force"
@@ -145,10 +147,9 @@ def is_direct(word: str) -> bool:
 
 
 def direct_only(log: NcclLog) -> bool:
-    """Whether every transport in the log is P2P or NVLink, and no large /dev/shm buffer contradicts that."""
-    return (
-        bool(log.transports) and all(is_direct(transport.word) for transport in log.transports) and not (log.mmap or log.imported)
-    )
+    """Whether every transport in the log is P2P or NVLink, and no ring file in /dev/shm contradicts that."""
+    rings = any(role_of(buffer.size_bytes) is BufferRole.RING for buffer in (*log.mmap, *log.imported))
+    return bool(log.transports) and all(is_direct(transport.word) for transport in log.transports) and not rings
 
 
 def judge_log(log: NcclLog, subject: str = "NCCL log", source: str = "line") -> Finding:
