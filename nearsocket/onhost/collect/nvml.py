@@ -90,6 +90,9 @@ class _Asker:
             if note:
                 self.errors[name] = str(error)
             return None
+        except Exception as error:  # a binding and a library of different ages disagree on one call, not on all
+            self.errors[name] = f"{type(error).__name__}: {error}"
+            return None
 
 
 class _Gpu:
