@@ -28,7 +28,7 @@ from nearsocket.model.judge import judge
 from nearsocket.model.report import HostReport, Report
 from nearsocket.model.snapshot import Snapshot
 from nearsocket.model.text import one_line
-from nearsocket.model.verdicts.reachable import REACHABLE, unreachable, unusable
+from nearsocket.model.verdicts.reachable import unclear, unreachable, unusable
 
 #: Troubles of a host that answers, and so is up.
 _ANSWERS = (
@@ -203,14 +203,8 @@ def not_read(name: str, error: TransportError, command_line: str | None = None) 
     answer is cut or foreign.
     """
     remedy = f"{command_line}  # {error.hint}" if command_line else error.hint or ""
-    if error.answered:
-        found = unreachable(name, error.message, remedy)
-    elif error.trouble in _ANSWERS:
-        found = unusable(name, error.message, remedy)
-    else:
-        found = Finding(REACHABLE, Status.FAIL, name, f"the host could not be read: {error.message}", (), remedy)
-    evidence = Evidence(error.trouble.value, error.evidence or error.message)
-    return dataclasses.replace(found, evidence=(evidence,))
+    verdict = unclear if error.trouble is Trouble.ANSWER else unusable if error.trouble in _ANSWERS else unreachable
+    return verdict(name, error.message, remedy, Evidence(error.trouble.value, error.evidence or error.message))
 
 
 def scrubbed(finding: Finding, scrubber: Scrubber) -> Finding:

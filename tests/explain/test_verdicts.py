@@ -168,6 +168,11 @@ def log(*lines: str) -> nccl_log.NcclLog:
         (["NCCL version 2.23.4+cuda12.6"], "nccl-version", "2.23.4 has cuMem for host memory off"),
         (["NCCL version 2.27.7+cuda11.8"], "nccl-build", "built for CUDA 11.8"),
         (["cudaDriverVersion 12040"], "driver-version", "CUDA 12.4"),
+        (
+            ["NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl- (size 0), error: Invalid argument (22)"],
+            "ranks-disagree",
+            "ranks disagree",
+        ),
         (["cuMem host allocations do not appear to be working; falling back"], "sys-nice", "SYS_NICE"),
     ],
 )
