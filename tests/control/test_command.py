@@ -143,7 +143,10 @@ def test_sudo_from_the_command_line_wins_and_its_password_comes_from_the_environ
 def test_an_audit_costs_at_most_half_more_than_bare_ssh_and_the_start(
     server: Server, fleet: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """The best of nine, taken in turns: other work on the machine only ever adds. Start-up is the judgement of a saved snapshot: the same imports, checks and report."""
+    """The best of nine, taken in turns: other work on the machine only ever adds.
+
+    Start-up is the judgement of a saved snapshot: the same imports, checks and report.
+    """
     path = fleet("gpu1")
     audit = [sys.executable, "-m", "nearsocket", "audit"]
     assert run(path, "--save", tmp_path / "taken") in (0, 1, 2, 3)
@@ -161,5 +164,5 @@ def test_an_audit_costs_at_most_half_more_than_bare_ssh_and_the_start(
             subprocess.run(args, input=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
             took[name].append(time.monotonic() - began)
     best = {name: min(times) for name, times in took.items()}
-    print(", ".join(f"{name} {min(times):.3f} s (median {statistics.median(times):.3f} s)" for name, times in took.items()))
+    print(", ".join(f"{name} {min(times):.3f} s (median {statistics.median(times):.3f} s)" for name, times in took.items()))  # noqa: T201
     assert best["audit"] <= 1.5 * best["bare ssh"] + best["start"]
