@@ -21,6 +21,7 @@ from nearsocket.control.targets import resolve
 from nearsocket.model import cpulist
 from nearsocket.model.errors import UsageError
 from nearsocket.model.report import HostReport
+from nearsocket.model.text import one_line
 from nearsocket.report import json as json_report
 from nearsocket.report import terminal
 
@@ -99,7 +100,10 @@ def audit(
     TARGET: @local (default), [user@]host[:port], an inventory (pyinfra Python or fleet YAML), or saved snapshots
     (files, or a folder of them). A file that exists wins over a host of that name.
     """
-    checks = check_files.select(check_files.load([paths.checks_folder(), *folders]), only)
+    from_folders = [paths.checks_folder(), *folders]
+    checks = check_files.select(check_files.load(from_folders), only)
+    if verbose:
+        click.echo(f"checks from {one_line(', '.join(map(str, from_folders)), 400)}", err=True)
     inventory = resolve(targets).limited(limit)
     chosen = with_sudo(inventory.targets, sudo, ask_sudo_password)
     manner = Manner(

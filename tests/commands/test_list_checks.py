@@ -18,7 +18,7 @@ OWN = 'from nearsocket.model.check import check\n\n\n@check(id="site.own")\ndef 
 
 
 def test_every_check_has_a_line_and_core_ones_a_mark() -> None:
-    lines = CliRunner().invoke(list_checks, []).output.splitlines()
+    lines = CliRunner().invoke(list_checks, []).stdout.splitlines()
     assert len(lines) == len(load([ROOT / "checks"]))
     marked = {line.split()[0] for line in lines if line.split()[1] == "*"}
     assert {"host.reachable", "topology.gpu-node"} <= marked
@@ -27,7 +27,7 @@ def test_every_check_has_a_line_and_core_ones_a_mark() -> None:
 
 
 def test_json_is_a_list_of_objects() -> None:
-    listed = json.loads(CliRunner().invoke(list_checks, ["--json"]).output)
+    listed = json.loads(CliRunner().invoke(list_checks, ["--json"]).stdout)
     by_id = {entry["id"]: entry for entry in listed}
     assert by_id["topology.gpu-node"]["core"] is True
     assert by_id["memory.near-free"]["concern"] == "memory"
@@ -39,6 +39,12 @@ def test_a_users_folder_is_listed_and_its_escapes_do_not_reach_the_terminal(tmp_
     done = CliRunner().invoke(list_checks, ["--checks", str(tmp_path)])
     assert "site.own" in done.output
     assert "\x1b" not in done.output
+
+
+def test_where_the_checks_came_from_is_said_beside_the_list(tmp_path: Path) -> None:
+    (tmp_path / "site.py").write_text(OWN)
+    done = CliRunner().invoke(list_checks, ["--json", "--checks", str(tmp_path)])
+    assert done.stderr == f"checks from {ROOT / 'checks'}, {tmp_path}\n"
 
 
 def test_a_broken_folder_is_the_commands_error(tmp_path: Path) -> None:
