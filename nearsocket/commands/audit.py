@@ -15,12 +15,12 @@ from nearsocket.control import checks as check_files
 from nearsocket.control.audit import Manner
 from nearsocket.control.audit import audit as audit_targets
 from nearsocket.control.inventory import Inventory
-from nearsocket.control.scrub import Scrubber
 from nearsocket.control.target import Sudo, Target, Way
 from nearsocket.control.targets import resolve
 from nearsocket.model import cpulist
 from nearsocket.model.errors import UsageError
 from nearsocket.model.report import HostReport
+from nearsocket.model.scrub import Scrubber
 from nearsocket.model.text import one_line
 from nearsocket.report import json as json_report
 from nearsocket.report import terminal
