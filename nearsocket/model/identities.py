@@ -53,7 +53,8 @@ MAC = re.compile(r"(?<![0-9a-fA-F:.-])(?:[0-9a-fA-F]{2}[:-]){5}(?:(?:[0-9a-fA-F]
 IPV4 = re.compile(r"(?<![\w.-])(?:\d{1,3}\.){3}\d{1,3}(?![\w-]|\.\d)")
 IPV6 = re.compile(r"(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}(?:[0-9A-Fa-f]{1,4}|(?:\d{1,3}\.){3}\d{1,3})?(?![\w:])")
 SERIAL = re.compile(
-    r"(?i)(?P<before>\b(?:serial(?:[ _-]*(?:no\.?|number))?|asset[ _-]?tag|partuuid|wwn)['\"]?\s*[:=]\s*['\"]?)(?P<value>\w[\w./-]*)"
+    r"(?i)(?P<before>\b(?:serial(?:[ _-]*(?:no\.?|number))?|asset[ _-]?tag|partuuid|wwn)['\"]?\s*[:=]\s*['\"]?)"
+    r"(?P<value>\w[\w./-]*)"
 )
 HOME = re.compile(r"(?P<before>/home/|/Users/|/var/home/|/export/home/)(?P<name>[^/\s\"':,]+)")
 URL = re.compile(r"(?P<before>\b[A-Za-z][A-Za-z0-9+.-]*://(?:[^\s/@\"']*@)?)(?P<name>[A-Za-z0-9][\w.-]*)")

@@ -205,6 +205,45 @@ def test_programs_that_only_speak_of_an_engine_are_none(command: list[str]) -> N
     assert not is_engine(command, "python3")
 
 
+def test_a_word_of_any_length_costs_no_more_than_its_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = b"vllm\0" + b"\xff" * (64 << 10)
+    monkeypatch.setattr(procfs, "read_bytes", lambda path, cap: long[: cap + 1])
+    assert procfs.command(1) == ["vllm", "<cut>"]
+    title = b"VLLM::Worker_TP0 " + b"x" * 20_000
+    monkeypatch.setattr(procfs, "read_bytes", lambda path, cap: title[: cap + 1])
+    (word,) = procfs.command(1)
+    assert word.startswith("VLLM::Worker_TP0 x") and word.endswith("<cut>") and len(word) == 8192 + 5
+    monkeypatch.setattr(procfs, "read_bytes", lambda path, cap: b"NCCL_X=" + b"y" * 20_000)
+    assert len((procfs.environ(1) or {})["NCCL_X"]) == 8192 + 5
+
+
+def test_what_nvml_and_the_files_prove_is_described_before_what_only_calls_itself_an_engine() -> None:
+    with process("", argv0="vllm") as first, process("", argv0="vllm") as listed, pair() as ranks:
+        gpu = {"pci": "0000:3d:00.0", "processes": [{"pid": listed, "used_bytes": 5}]}
+        found = list(read(Context(results={"nvml": Source(SourceStatus.OK, data={"gpus": [gpu]})})))
+    assert found[0] == listed
+    assert max(found.index(ranks.owner), found.index(ranks.peer)) < found.index(first)
+
+
+def test_processes_beyond_the_cap_of_all_are_named_and_not_the_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    with process("", argv0="vllm") as claimed, pair() as ranks:
+        whole = read()
+        proven = [pid for pid in whole if whole[pid]["buffers"]]
+        monkeypatch.setattr(processes_source, "SOURCE_CAP", sum(len(json.dumps(whole[pid])) + 200 for pid in proven))
+        source = processes_source.processes(Context())
+    found = {entry["pid"]: entry for entry in source.data}
+    assert found[ranks.owner]["buffers"] and found[ranks.peer]["buffers"]
+    assert found[claimed]["unread"] == "all processes together take more than 16 MiB" and found[claimed]["comm"] == ""
+    assert "processes were left out" in str(source.reason)
+
+
+def test_an_environment_larger_than_its_cap_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = {f"NCCL_{n}": "x" * 8000 for n in range(12)}
+    with process("", argv0="vllm", env=env) as pid:
+        entry = read()[pid]
+    assert entry["environ"] is None and entry["environ_reason"] == "larger than 64 KiB"
+
+
 def test_the_environment_of_none_is_empty_and_of_an_overwritten_one_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     for data, expected in (
         (b"", {}),

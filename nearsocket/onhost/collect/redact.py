@@ -155,13 +155,18 @@ def _nested(value: str) -> str:
     return text(value)
 
 
-def environ(pairs: Mapping[str, str]) -> dict[str, str]:
-    """The allowed variables only, sorted; names that sound secret are left out, values redacted."""
+def allowed(pairs: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a snapshot may hold, as they stand; names that sound secret are left out."""
     return {
-        name: text(value)
+        name: value
         for name, value in sorted(pairs.items())
         if (name.startswith(_ALLOWED) or name in _ALLOWED_WHOLE.split()) and not is_secret(name, value)
     }
+
+
+def environ(pairs: Mapping[str, str]) -> dict[str, str]:
+    """The allowed variables only, sorted, secrets in their values redacted."""
+    return {name: text(value) for name, value in allowed(pairs).items()}
 
 
 def environ_words(words: Sequence[str]) -> dict[str, str]:
