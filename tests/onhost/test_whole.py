@@ -72,7 +72,7 @@ def test_no_secret_of_any_place_is_in_the_snapshot(host: Path, tmp_path: Path, m
     log = tmp_path / "nccl.gpu1.1"
     words = [log, "--api-key", CANARY, f"--hf-token={CANARY}", f"DB_PASSWORD={CANARY} x", f"https://u:{CANARY}@h"]
     env = {"VLLM_API_KEY": CANARY, "HF_TOKEN": CANARY, "VLLM_URL": f"http://u:{CANARY}@h", "NCCL_DEBUG": "INFO"}
-    rank = start(_RANK, *words, argv0="vllm", env=env)
+    rank = start(_RANK, *words, argv0="VLLM::EngineCore", env=env)
     try:
         assert line(rank) == "ready"
         text = collect(30, "gpu1", host).to_json()

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any, Optional
 
 from nearsocket.model import cpulist
+from nearsocket.model.read import titles
 from nearsocket.model.snapshot import Source, SourceStatus
 from nearsocket.onhost.collect import buffers, children, procfs, redact
-from nearsocket.onhost.collect.engines import is_engine
 from nearsocket.onhost.collect.files import Context, ok, read_text
 
 STEP_LIMIT_S = 1.5
@@ -121,7 +121,7 @@ def _scan(pid: int, has_devices: bool) -> Iterator[dict[str, Any]]:
         if stat.kernel_thread:
             return
         yield {"start_ticks": stat.start_ticks}
-        if is_engine(procfs.command(pid), stat.comm):
+        if titles.engine(procfs.command(pid), stat.comm) is not None:
             yield {"wanted": _CLAIMED}
         signs = (buffers.MARK, _NVIDIA) if has_devices else (buffers.MARK,)
         if buffers.maps_any(pid, signs):
