@@ -19,7 +19,9 @@ OWN = 'from nearsocket.model.check import check\n\n\n@check(id="site.own")\ndef 
 
 def test_every_check_has_a_line_and_core_ones_a_mark() -> None:
     lines = CliRunner().invoke(list_checks, []).stdout.splitlines()
-    assert len(lines) == len(load([ROOT / "checks"]))
+    assert len(lines) == len(load([ROOT / "checks"])) + 1
+    assert "host.waiver-unused" in [line.split()[0] for line in lines]
+    assert [line.split()[0] for line in lines] == sorted(line.split()[0] for line in lines)
     marked = {line.split()[0] for line in lines if line.split()[1] == "*"}
     assert {"host.reachable", "topology.gpu-node"} <= marked
     assert "memory.near-free" not in marked
@@ -55,7 +57,7 @@ def test_a_broken_folder_is_the_commands_error(tmp_path: Path) -> None:
 def test_pages_are_written_once_and_pages_of_no_check_removed(tmp_path: Path) -> None:
     checks = load([ROOT / "checks"])
     first = docs.write(tmp_path, checks)
-    assert len(first) == len(checks) + 1
+    assert len(first) == len(checks) + 2  # the index, and the finding about waivers
     assert docs.write(tmp_path, checks) == []
     own = tmp_path / "notes.md"
     own.write_text("a person's page")
