@@ -10,7 +10,7 @@ import click
 from nearsocket.control import waivers
 from nearsocket.control.checks import load
 from nearsocket.model.check import Afterwards, Check
-from nearsocket.model.verdicts.groups import one_line
+from nearsocket.model.text import one_line
 from nearsocket.paths import checks_folder
 
 
