@@ -15,8 +15,8 @@ from lab.errors import LabError
 from lab.recipe import GUEST, Recipe
 from lab.say import say
 
-#: Modules that the root disk needs; everything else is loaded by the guest's udev.
-DISK_MODULES = ("virtio_blk",)
+#: Modules of the disk and the network; the guest's init loads them in its own order, and udev everything else.
+FIRST_MODULES = ("failover", "net_failover", "virtio_blk", "virtio_net")
 
 #: mmdebstrap's steps as a person reads them.
 STEPS = {
@@ -112,7 +112,7 @@ def _kernel(recipe: Recipe, root: Path, work: Path) -> None:
         cpio.file_entry("init", recipe.init.encode(), 0o755),
         cpio.file_entry("bin/busybox", (root / "usr/bin/busybox").read_bytes(), 0o755),
     ]
-    for module in DISK_MODULES:
+    for module in FIRST_MODULES:
         found = sorted((root / "usr/lib/modules" / version).rglob(f"{module}.ko*"))
         if not found:
             raise LabError(f"expected the module {module} in kernel {version}, found none", "another kernel package may have it")
