@@ -30,7 +30,7 @@ lint: env  ## ruff and mypy alone
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 docs: env  ## write the generated documentation pages anew
-	@$(BIN)/python -m nearsocket.report.docs docs
+	@$(BIN)/python -m nearsocket.commands.docs docs
 
 lock:  ## resolve the locks anew (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock

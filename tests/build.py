@@ -188,7 +188,15 @@ def host(**changes: Any) -> Host:
         modules=frozenset({"nvidia", "nvidia_uvm"}),
         units=(unit(),),
         sysctl={"vm.zone_reclaim_mode": "0", "kernel.numa_balancing": "0"},
-        sources={"processes": source(data=[]), "nvml": source(data={}), "nodes": source(data={}), "pci": source(data={})},
+        sources={
+            "processes": source(data=[]),
+            "nvml": source(data={}),
+            "nodes": source(data={}),
+            "pci": source(data={}),
+            "containers": source(data=[]),
+            "nccl.conf": source(data={}),
+            "nccl.logs": source(data=[]),
+        },
     )
     return dataclasses.replace(made, **changes)
 

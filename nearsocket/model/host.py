@@ -65,16 +65,23 @@ class PciLink:
 
 @dataclass(frozen=True)
 class NodeClaim:
-    """What one source says about a device's node: `node` None means that it says "none" (-1, N/A)."""
+    """What one source says about a device's node: `node` None means that it says "none" (-1, N/A) or no single one.
+
+    `nodes`: all that it names, several where a CPU list spans the nodes of one socket (SNC, NPS).
+    """
 
     source: str
     node: Optional[int]
     text: str
+    nodes: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class Device:
-    """A PCI device: GPU or NIC. `claims` keeps every source's word on its node; `node` is the agreed one or None."""
+    """A PCI device: GPU or NIC. `claims` keeps every source's word on its node; `node` is the agreed one or None.
+
+    `socket` can be known where `node` is None: the claims name several nodes, all of one socket (SNC, NPS).
+    """
 
     pci: str
     name: str
@@ -119,13 +126,19 @@ class Nic(Device):
 
 @dataclass(frozen=True)
 class Mount:
-    """One mount. `options` are the super block's (size=, mpol=), `policy` the text after mpol= or None."""
+    """One mount. `options` are the super block's (size=, mpol=), `policy` the text after mpol= or None.
+
+    `root` is the folder of the file system that is mounted (not `/` for most bind mounts), `device` its major:minor,
+    which a buffer's identity starts with: two mounts of one device share files and policy.
+    """
 
     point: str
     kind: str
     source: str
     options: tuple[str, ...]
     policy: Optional[str] = None
+    root: str = "/"
+    device: str = ""
 
 
 class BufferRole(str, enum.Enum):
@@ -230,7 +243,11 @@ class Container:
 
 @dataclass(frozen=True)
 class Replica:
-    """One engine instance as found running: its processes, GPUs and buffers. `name` is the container's, unit's or title's."""
+    """One engine instance as found running: its processes, GPUs and buffers. `name` is the container's, unit's or title's.
+
+    `ranks`: those of `pids` that hold GPU memory or map a shared nccl- file, in rank order (helpers such as a
+    detokenizer are in `pids` alone). `port` is the command line's, None where it does not name one.
+    """
 
     name: str
     engine: Optional[Engine]
@@ -240,6 +257,8 @@ class Replica:
     container: Optional[str]
     unit: Optional[str]
     buffers: tuple[Buffer, ...]
+    ranks: tuple[int, ...] = ()
+    port: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -283,7 +302,9 @@ class Unit:
 class Host:
     """One host. `near` is the user's word on the GPUs' nodes (`--near`), None where not given.
 
-    `sources` keeps each source's status, so that a check can say why it does not know.
+    `sources` keeps each source's status, so that a check can say why it does not know. `notes`: what could not be read
+    or had to be inferred, one line each. `cmdline`: the kernel's parameters, last value of each (empty text for a bare word).
+    `program` is what the program that read the host says about itself (version, python, took_s).
     """
 
     name: str
@@ -311,6 +332,8 @@ class Host:
     arc_min_bytes: Optional[int] = None
     near: Optional[frozenset[int]] = None
     notes: tuple[str, ...] = ()
+    cmdline: Mapping[str, str] = field(default_factory=dict)
+    program: Mapping[str, str] = field(default_factory=dict)
 
     def source(self, name: str) -> Source:
         """The status of that source; an absent one with a reason where the snapshot lacks it."""

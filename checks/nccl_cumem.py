@@ -1,0 +1,137 @@
+"""Whether cuMem holds NCCL's host buffers, and whether it could."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nearsocket.model.check import check
+from nearsocket.model.finding import Evidence, Finding, Status, failed, not_applicable, passed, unknown, warned
+from nearsocket.model.host import Host
+from nearsocket.model.verdicts.binding import bound_group, live_evidence
+from nearsocket.model.verdicts.cumem import SHOW_MORE
+from nearsocket.model.verdicts.enforced import cumem_in_force, judged_files, unreadable
+from nearsocket.model.verdicts.engine_env import outcome
+from nearsocket.model.verdicts.groups import Group, groups, hidden_processes, nothing_runs
+from nearsocket.model.verdicts.preconditions import Item, group_items, host_items, shm_reasons
+from nearsocket.model.verdicts.remedies import ask_nccl, pin
+from nearsocket.model.verdicts.transport import group_log, needs_no_host_buffers, only_gpu
+
+
+@check("nccl.cumem-in-force")
+def cumem(host: Host) -> Iterable[Finding]:
+    """NCCL's host buffers are cuMem allocations, which the driver places strictly near.
+
+    **Judged**: NCCL's log of every rank; without one, whether ring files are mapped, and what the host shows of the reason:
+    the variable, `NCCL_CUMEM_HOST_ENABLE`, the driver, `CAP_SYS_NICE`, the user, ranks that share a process.
+
+    **Why**: `NCCL_CUMEM_ENABLE=1` alone proves nothing: NCCL falls back to /dev/shm with one line at level INFO.
+
+    - **pass**: the logs of all ranks show host buffers in cuMem and none in /dev/shm.
+    - **fail**: the log shows files, a fallback or a reason against cuMem; or ring files are mapped.
+    - **unknown**: no log, no file; or not every rank's log was found; or the processes could not be read.
+    - **not-applicable**: nothing runs, every transport is P2P or NVLink, one process has the only GPU, or a bound process,
+      cpuset or mount holds all buffers near.
+    - **warn** does not occur: cuMem is in force or it is not.
+
+    **Remedy**: remove the reason named, or bind the engine.
+
+    **Source**: NCCL's log; NCCL src/transport/shm.cc, src/misc/cudawrap.cc.
+    """
+    idle = nothing_runs(host)
+    if idle is not None:
+        return [idle]
+    return [*(_cumem(host, group) for group in groups(host)), *hidden_processes(host)]
+
+
+def _cumem(host: Host, group: Group) -> Finding:
+    log, files, holder = group_log(host, group), judged_files(host, group), bound_group(host, group)
+    told = cumem_in_force(group, log)
+    if told is not None and told.status in (Status.PASS, Status.NOT_APPLICABLE):
+        # The log is what was, a mapped ring file is what is: the file wins.
+        if not files or told.status is Status.NOT_APPLICABLE:
+            return told
+        told = None
+    if holder is not None and all(file.status is Status.PASS for file in files) and unreadable(group) is None:
+        live = [line for rank in group.ranks for line in live_evidence(rank)]
+        return not_applicable(group.subject, f"{holder} holds all buffers near; cuMem is not needed", live)
+    if told is not None:
+        return told
+    reasons = shm_reasons(host, group)
+    evidence = [*(Evidence(file.buffer.file, f"{file.buffer.size_bytes} bytes, mapped") for file in files[:4])]
+    evidence += [reason.evidence for reason in reasons]
+    if files:
+        why = "; ".join(reason.text for reason in reasons) or "nothing that the host shows says why"
+        remedy = "\n".join(f"# {reason.remedy}" for reason in reasons)
+        return failed(
+            group.subject, f"not in force: {len(files)} ring buffers are files: {why}", evidence, f"{remedy}\n{pin(group)}".strip()
+        )
+    alone = only_gpu(host, group)
+    if alone is not None:
+        return not_applicable(group.subject, alone.text, (alone,))
+    denied = unreadable(group)
+    if denied is not None:
+        return unknown(group.subject, f"buffers not read: {denied}", evidence, "sudo nearsocket audit @local")
+    doubt = f"; {reasons[0].text}" if reasons else ""
+    return unknown(
+        group.subject, f"neither NCCL's log nor a ring file was found{doubt}", evidence, f"{ask_nccl(group)}\n# {SHOW_MORE}"
+    )
+
+
+@check("nccl.cumem-preconditions")
+def preconditions(host: Host) -> Iterable[Finding]:
+    """cuMem can be pinned here: versions, P2P, nodes and the container's rights allow it.
+
+    **Judged**: the driver's CUDA version (12.6 or newer), NCCL's version (2.24 or newer), P2P between the GPUs where the
+    driver is older than CUDA 13.0, nodes without memory or CPUs, `CAP_SYS_NICE` and the user inside a Docker container,
+    one rank a process.
+
+    **Why**: without them the pin comes to nothing; and without P2P on an old driver, or with an empty node, it can crash the
+    engine or make ranks disagree.
+
+    - **pass**: all hold, or NCCL's log shows cuMem in force.
+    - **warn**: one does not hold, and cuMem is not asked for.
+    - **fail**: one does not hold although cuMem is asked for.
+    - **unknown**: nothing fails, but one could not be read (NCCL's version is known from a log only).
+    - **not-applicable**: no GPU here, no buffers in host memory needed, or a binding holds them and cuMem is not asked for.
+
+    **Remedy**: named with each; or bind instead.
+
+    **Source**: NVML, /proc/PID/status, NCCL's log; NCCL src/misc/cudawrap.cc, src/include/alloc.h.
+    """
+    running = groups(host)
+    if running:
+        return [_preconditions(host, group) for group in running]
+    if not host.gpus:
+        return [nothing_runs(host) or unknown(host.name, "no GPU is visible", (), "nvidia-smi -L")]
+    items = host_items(host, tuple(gpu.pci for gpu in host.gpus))
+    return [_judge_items(host.name, items, False, "; nothing runs, so a container's part is not judged", "")]
+
+
+def _preconditions(host: Host, group: Group) -> Finding:
+    log = group_log(host, group)
+    told = cumem_in_force(group, log)
+    if told is not None and told.status is Status.PASS:
+        return passed(group.subject, f"met: {told.summary}", told.evidence)
+    free = needs_no_host_buffers(host, group, log)
+    if free is not None:
+        return not_applicable(group.subject, free.text, (free,))
+    asked, holder = outcome(group).asked, bound_group(host, group)
+    if holder is not None and not asked:
+        live = [line for rank in group.ranks for line in live_evidence(rank)]
+        return not_applicable(group.subject, f"{holder} holds the buffers near; cuMem is not asked for", live)
+    return _judge_items(group.subject, group_items(host, group, log), asked, "", ask_nccl(group))
+
+
+def _judge_items(subject: str, items: tuple[Item, ...], asked: bool, note: str, ask: str) -> Finding:
+    evidence = [item.evidence for item in items]
+    bad = [item for item in items if item.status is Status.FAIL]
+    if bad:
+        make = failed if asked else warned
+        word = "not met" if asked else "not met, should cuMem be pinned"
+        remedy = "\n".join(dict.fromkeys(item.remedy for item in bad))
+        return make(subject, f"{word}: {'; '.join(item.text for item in bad)}{note}", evidence, remedy)
+    dark = [item for item in items if item.status is Status.UNKNOWN]
+    if dark:
+        remedy = "\n".join(dict.fromkeys(item.remedy for item in dark if item.remedy)) or ask or "nvidia-smi"
+        return unknown(subject, f"not all is known: {'; '.join(item.text for item in dark)}{note}", evidence, remedy)
+    return passed(subject, f"met: {', '.join(item.text for item in items)}{note}", evidence)

@@ -1,0 +1,164 @@
+"""`nearsocket audit`: reads hosts once each, judges, reports."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from nearsocket import paths
+from nearsocket.control import checks as check_files
+from nearsocket.control.audit import Manner
+from nearsocket.control.audit import audit as audit_targets
+from nearsocket.control.inventory import Inventory
+from nearsocket.control.scrub import Scrubber
+from nearsocket.control.target import Sudo, Target, Way
+from nearsocket.control.targets import resolve
+from nearsocket.model import cpulist
+from nearsocket.model.errors import UsageError
+from nearsocket.model.report import HostReport
+from nearsocket.report import json as json_report
+from nearsocket.report import terminal
+
+PASSWORD_VARIABLE = "NEARSOCKET_SUDO_PASSWORD"  # noqa: S105 - the name of a variable, not a password
+DEFAULT_TIMEOUT_S = 60.0
+
+
+class Nodes(click.ParamType[frozenset[int]]):
+    """A list of nodes such as `0` or `0-1,3`."""
+
+    name = "nodes"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[int]:
+        """The set of these nodes."""
+        if isinstance(value, frozenset):
+            return value
+        try:
+            nodes = cpulist.parse(str(value))
+        except ValueError as error:
+            self.fail(f"{error}", param, ctx)
+        return nodes or self.fail("expected a list of nodes such as 0 or 0-1,3, found an empty text", param, ctx)
+
+
+@click.command()
+@click.argument("targets", metavar="[TARGET]...", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Write nearsocket.report/1 to standard output, nothing else.")
+@click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Write DIR/<host>.snapshot.json.")
+@click.option("--scrub", is_flag=True, help="Take host names, addresses, serials and UUIDs out of snapshots and report.")
+@click.option(
+    "--checks",
+    "folders",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="DIR",
+    help="Checks of your own as well; may be repeated.",
+)
+@click.option("--only", multiple=True, metavar="ID", help="Only these checks (nccl.*, memory, host.reachable); may be repeated.")
+@click.option("--limit", multiple=True, metavar="PATTERN", help="Only these hosts or groups of the inventory; may be repeated.")
+@click.option("--strict", is_flag=True, help="Every unknown is 3, every warning 2.")
+@click.option("--near", type=Nodes(), help="The GPUs' nodes, such as 0 or 0-1, where no GPU is visible.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(1, 3600),
+    default=DEFAULT_TIMEOUT_S,
+    show_default=True,
+    metavar="S",
+    help="Seconds for each host.",
+)
+@click.option("--parallel", type=click.IntRange(1, 256), default=16, show_default=True, metavar="N", help="Hosts at a time.")
+@click.option(
+    "--sudo/--no-sudo", default=None, help=f"Read through sudo, or not, whatever the inventory says. Password: {PASSWORD_VARIABLE}."
+)
+@click.option("--ask-sudo-password", is_flag=True, help="Ask for sudo's password once, for all hosts.")
+@click.option("-q", "--quiet", is_flag=True, help="Only what is wrong.")
+@click.option("-v", "--verbose", is_flag=True, help="Every finding, its evidence whole.")
+def audit(
+    targets: tuple[str, ...],
+    as_json: bool,
+    save: Path | None,
+    scrub: bool,
+    folders: tuple[Path, ...],
+    only: tuple[str, ...],
+    limit: tuple[str, ...],
+    strict: bool,
+    near: frozenset[int] | None,
+    timeout_s: float,
+    parallel: int,
+    sudo: bool | None,
+    ask_sudo_password: bool,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Audit hosts: read each one once, write nothing there, judge with proof.
+
+    TARGET: @local (default), [user@]host[:port], an inventory (pyinfra Python or fleet YAML), or saved snapshots
+    (files, or a folder of them). A file that exists wins over a host of that name.
+    """
+    checks = check_files.select(check_files.load([paths.checks_folder(), *folders]), only)
+    inventory = resolve(targets).limited(limit)
+    chosen = with_sudo(inventory.targets, sudo, ask_sudo_password)
+    manner = Manner(
+        checks=checks,
+        waivers=inventory.waivers,
+        near=near,
+        timeout_s=timeout_s,
+        parallel=parallel,
+        strict=strict,
+        save=save,
+        scrubber=Scrubber() if scrub else None,
+    )
+    report = audit_targets(chosen, manner, _Progress(inventory, quiet))
+    if as_json:
+        click.echo(json_report.render(report))
+    else:
+        terminal.show(report, terminal.console(sys.stdout), quiet=quiet, verbose=verbose)
+    return report.exit_code
+
+
+def with_sudo(targets: Sequence[Target], wanted: bool | None, ask: bool) -> tuple[Target, ...]:
+    """The targets with sudo as the command line wants it, the password from the environment or asked for.
+
+    Raises UsageError where a password is to be asked for and there is no terminal.
+    """
+    if wanted is not None:
+        targets = [dataclasses.replace(target, sudo=(target.sudo or Sudo()) if wanted else None) for target in targets]
+    if ask and not any(target.sudo for target in targets):
+        raise UsageError(
+            "--ask-sudo-password: expected a host that is read through sudo, found none",
+            "add --sudo, or `sudo: true` in the inventory",
+        )
+    password = os.environ.get(PASSWORD_VARIABLE) or None
+    if ask:
+        if not sys.stdin.isatty():
+            raise UsageError("--ask-sudo-password: expected a terminal, found none", f"set {PASSWORD_VARIABLE} instead")
+        password = click.prompt("sudo password", hide_input=True, err=True)
+    if password is None:
+        return tuple(targets)
+    if "\n" in password:
+        raise UsageError(f"{PASSWORD_VARIABLE}: expected a password of one line, found more")
+    return tuple(
+        dataclasses.replace(target, sudo=dataclasses.replace(target.sudo, password=target.sudo.password or password))
+        if target.sudo
+        else target
+        for target in targets
+    )
+
+
+class _Progress:
+    """One line on standard error for each host as it comes, where there are several; what is being waited for, on a terminal."""
+
+    def __init__(self, inventory: Inventory, quiet: bool) -> None:
+        self.console = terminal.console(sys.stderr)
+        self.quiet = quiet
+        remote = [target for target in inventory.targets if target.way is Way.SSH]
+        if remote and not quiet and sys.stderr.isatty():
+            click.echo(f"reading {remote[0].name if len(remote) == 1 else f'{len(remote)} hosts'} over SSH", err=True)
+
+    def __call__(self, host: HostReport, done: int, total: int) -> None:
+        if total > 1 and not self.quiet:
+            self.console.print(f"[{done}/{total}] ", terminal.host_line(host, self.console), sep="", soft_wrap=True)

@@ -1,0 +1,31 @@
+"""`nearsocket list-checks`: what an audit can say, one line for each check."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from nearsocket.control.checks import load
+from nearsocket.model.verdicts.groups import one_line
+from nearsocket.paths import checks_folder
+
+
+@click.command("list-checks")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects: id, concern, core, summary.")
+@click.option(
+    "--checks", "folders", multiple=True, metavar="DIR", type=click.Path(path_type=Path), help="A folder of checks of your own."
+)
+def list_checks(as_json: bool, folders: tuple[Path, ...]) -> None:
+    """List the checks: id, a mark on core ones, summary.
+
+    Where a core check (marked *) is unknown, the exit code of an audit is 3.
+    """
+    checks = load([checks_folder(), *folders])
+    if as_json:
+        click.echo(json.dumps([{"id": c.id, "concern": c.concern, "core": c.core, "summary": c.summary} for c in checks], indent=1))
+        return
+    width = max((len(check.id) for check in checks), default=0)
+    for check in checks:
+        click.echo(f"{check.id:<{width}}  {'*' if check.core else ' '}  {one_line(check.summary, 300)}".rstrip())

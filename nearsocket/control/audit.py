@@ -1,0 +1,230 @@
+"""The audit of many hosts: each read once, judged, waived; one that cannot be read is a finding and stops nobody else."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from nearsocket.control import program, snapshots, waivers
+from nearsocket.control.scrub import Scrubber
+from nearsocket.control.target import Sudo, Target, Way
+from nearsocket.control.transport import Transport, TransportError, Trouble
+from nearsocket.control.transport.local import Local
+from nearsocket.control.transport.openssh import OpenSsh
+from nearsocket.control.transport.paramiko import PyinfraSsh
+from nearsocket.control.transport.process import Children
+from nearsocket.control.waivers import Waiver
+from nearsocket.model import read
+from nearsocket.model.check import Check
+from nearsocket.model.exitcode import exit_code, worst_of, worst_status
+from nearsocket.model.finding import Evidence, Finding, Status
+from nearsocket.model.host import Host
+from nearsocket.model.judge import judge
+from nearsocket.model.report import HostReport, Report
+from nearsocket.model.snapshot import Snapshot
+from nearsocket.model.verdicts.reachable import REACHABLE, unreachable, unusable
+
+#: Troubles of a host that answers, and so is up.
+_ANSWERS = (
+    Trouble.HOST_KEY_CHANGED,
+    Trouble.HOST_KEY_UNKNOWN,
+    Trouble.DENIED,
+    Trouble.NO_PYTHON,
+    Trouble.OLD_PYTHON,
+    Trouble.SUDO,
+    Trouble.PROGRAM,
+)
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How to audit. `near` (the user's word on the GPUs' nodes) wins over the inventory's; `now` is the clock."""
+
+    checks: tuple[Check, ...]
+    waivers: tuple[Waiver, ...] = ()
+    near: frozenset[int] | None = None
+    timeout_s: float = 60.0
+    parallel: int = 16
+    strict: bool = False
+    save: Path | None = None
+    scrubber: Scrubber | None = None
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+
+Tell = Callable[[HostReport, int, int], None]
+
+
+def audit(targets: Sequence[Target], manner: Manner, tell: Tell | None = None) -> Report:
+    """Read and judge every target; `tell` hears of each host as it comes, how many are done and how many there are.
+
+    Raises UsageError for a saved snapshot that is none, NearsocketError where a snapshot cannot be saved; a host that
+    cannot be read is a finding. An interrupt ends every child before it is passed on.
+    """
+    targets = tuple(targets)
+    saved = {target: snapshots.from_file(target.file) for target in targets if target.file is not None}
+    if manner.save and not manner.scrubber:
+        snapshots.check_names(saved[target].host if target in saved else target.name for target in targets)
+    if manner.scrubber:  # names are given out in the order of the targets, whatever comes in first
+        for target in targets:
+            manner.scrubber.host(saved[target].host if target in saved else target.name)
+    children = Children()
+    pool = ThreadPoolExecutor(max_workers=max(1, min(manner.parallel, len(targets))), thread_name_prefix="audit")
+    reports: dict[int, HostReport] = {}
+    try:
+        jobs: dict[Future[HostReport], int] = {
+            pool.submit(_one, target, saved.get(target), manner, children): at for at, target in enumerate(targets)
+        }
+        open_jobs = set(jobs)
+        while open_jobs:
+            done, open_jobs = wait(open_jobs, return_when=FIRST_COMPLETED)
+            for job in done:
+                reports[jobs[job]] = job.result()
+                if tell:
+                    tell(reports[jobs[job]], len(reports), len(targets))
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        children.end_all()
+        raise
+    pool.shutdown()
+    return conclude([reports[at] for at in range(len(targets))], targets, manner)
+
+
+def conclude(hosts: Sequence[HostReport], targets: Sequence[Target], manner: Manner) -> Report:
+    """The whole report: warnings about waivers that waive nothing added, and the worst host's code. Pure."""
+    own_names = {
+        target.name if target.way is not Way.FILE else host.name: at
+        for at, (target, host) in enumerate(zip(targets, hosts, strict=True))
+    }
+    hosts = list(hosts)
+    findings = {name: hosts[at].findings for name, at in own_names.items()}
+    for warning in waivers.idle(manner.waivers, findings, manner.now().date()):
+        at = own_names[warning.subject]
+        shown = scrubbed(warning, manner.scrubber) if manner.scrubber else warning
+        hosts[at] = _with_findings(hosts[at], (*hosts[at].findings, shown))
+    counted = [host for host in hosts if host.maintenance is None]
+    code = worst_of(exit_code(host.findings, manner.strict) for host in counted)
+    status = worst_status(host.status for host in counted) if counted else Status.NOT_APPLICABLE
+    return Report(tuple(hosts), status, code)
+
+
+def _one(target: Target, saved: Snapshot | None, manner: Manner, children: Children) -> HostReport:
+    """One host, read and judged."""
+    try:
+        snapshot = saved or collect(target, manner.timeout_s, children)
+    except TransportError as error:
+        return _not_read(target, error, manner)
+    return judged(target, snapshot, manner)
+
+
+def collect(target: Target, timeout_s: float, children: Children) -> Snapshot:
+    """The host's own words: one connection, one exec. Raises TransportError, one line."""
+    answer = transport(target).run(command(target), stdin(target, timeout_s), timeout_s, children)
+    return snapshots.from_answer(answer)
+
+
+def transport(target: Target) -> Transport:
+    """OpenSSH, except where a password is in the inventory: only paramiko can give one without a terminal."""
+    if target.ssh is None:
+        return Local()
+    return PyinfraSsh(target.ssh) if target.ssh.password is not None else OpenSsh(target.ssh)
+
+
+def command(target: Target) -> str:
+    """The one command for the host's login shell; this machine runs it without a shell."""
+    sudo = program.SudoMode(target.sudo.password is not None, target.sudo.user) if target.sudo else None
+    if target.way is not Way.LOCAL:
+        return program.remote_command(sudo)
+    words = program.local_command()
+    if sudo:
+        through_sudo = shlex.split(program.remote_command(sudo))
+        words = [*through_sudo[: through_sudo.index("--") + 1], *words]
+    return shlex.join(words)
+
+
+def stdin(target: Target, timeout_s: float) -> bytes:
+    """The program, behind sudo's password where there is one. The program's own limit leaves time for the connection."""
+    own_s = max(1.0, timeout_s - min(10.0, timeout_s / 4))
+    sent = program.payload(["collect", "--timeout", f"{own_s:g}", "--host", target.name])
+    return password_line(target.sudo) + sent
+
+
+def password_line(sudo: Sudo | None) -> bytes:
+    """What sudo -S reads; where it asks for none, the program's start throws the line away."""
+    return sudo.password.encode() + b"\n" if sudo and sudo.password is not None else b""
+
+
+def judged(target: Target, snapshot: Snapshot, manner: Manner) -> HostReport:
+    """The report on a snapshot, which is saved where that is wanted."""
+    name = snapshot.host
+    if manner.scrubber:
+        snapshot = manner.scrubber.snapshot(snapshot)
+    if manner.save:
+        snapshots.save(snapshot, manner.save)
+    near = manner.near if manner.near is not None else target.near
+    host = read.host(snapshot, near)
+    return _report(target, name, host.name, host.taken_at, host, judge(host, manner.checks), None, manner)
+
+
+def _not_read(target: Target, error: TransportError, manner: Manner) -> HostReport:
+    name = manner.scrubber.host(target.name) if manner.scrubber else target.name
+    finding = not_read(name, error)
+    if manner.scrubber:
+        manner.scrubber.learn(target.name, name)
+        if target.ssh:
+            manner.scrubber.learn(target.ssh.hostname, name)
+        finding = scrubbed(finding, manner.scrubber)
+    moment = manner.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _report(target, target.name, name, moment, None, (finding,), finding.summary, manner)
+
+
+def not_read(name: str, error: TransportError) -> Finding:
+    """The finding about a host that gave no usable answer. Pure.
+
+    `fail` for one that is not reached in time or cannot be audited as it is; `unknown` for one that was reached and whose
+    answer is cut or foreign.
+    """
+    if error.answered:
+        found = unreachable(name, error.message, error.hint, "answer")
+    elif error.trouble in _ANSWERS:
+        found = unusable(name, error.message, error.hint or "", error.trouble.value)
+    else:
+        found = Finding(REACHABLE, Status.FAIL, name, f"the host could not be read: {error.message}", (), error.hint)
+    evidence = Evidence(error.trouble.value, error.evidence or error.message)
+    return dataclasses.replace(found, evidence=(evidence,))
+
+
+def scrubbed(finding: Finding, scrubber: Scrubber) -> Finding:
+    """The finding without what identifies."""
+    return dataclasses.replace(
+        finding,
+        subject=scrubber.text(finding.subject),
+        summary=scrubber.text(finding.summary),
+        evidence=tuple(Evidence(scrubber.text(e.source), scrubber.text(e.text)) for e in finding.evidence),
+        remedy=scrubber.text(finding.remedy) if finding.remedy is not None else None,
+    )
+
+
+def _report(
+    target: Target,
+    own_name: str,
+    name: str,
+    taken_at: str,
+    host: Host | None,
+    findings: Sequence[Finding],
+    reason: str | None,
+    manner: Manner,
+) -> HostReport:
+    today = manner.now().date()
+    marked = waivers.apply(manner.waivers, own_name, findings, today)
+    report = HostReport(name, Status.UNKNOWN, taken_at, host, (), reason, waivers.in_force(target.maintenance, today))
+    return _with_findings(report, marked)
+
+
+def _with_findings(report: HostReport, findings: tuple[Finding, ...]) -> HostReport:
+    counted = [finding.status for finding in findings if finding.waived is None]
+    return dataclasses.replace(report, findings=findings, status=worst_status(counted) if counted else Status.NOT_APPLICABLE)

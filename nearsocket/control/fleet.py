@@ -1,0 +1,103 @@
+"""Fleet YAML: hosts, how to reach them, waivers and maintenance; every key is known or refused."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import yaml
+
+from nearsocket.control import schema
+from nearsocket.control.inventory import Inventory
+from nearsocket.control.target import Ssh, Sudo, Target, Way
+from nearsocket.model import cpulist
+from nearsocket.model.errors import UsageError
+from nearsocket.model.text import one_line
+
+#: A fleet file is written by hand; one of this size is something else.
+LARGEST_BYTES = 8 << 20
+
+
+def read(path: Path) -> Inventory:
+    """The inventory that the file holds. Raises UsageError, one line that names file, place and the keys that are known."""
+    with path.open("rb") as stream:
+        text = stream.read(LARGEST_BYTES + 1)
+    if len(text) > LARGEST_BYTES:
+        raise UsageError(f"{path}: expected a fleet file of at most {LARGEST_BYTES >> 20} MiB, found a larger one")
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        whole = yaml.safe_load(text)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}" if mark else "the text"
+        what = getattr(error, "problem", None) or error
+        raise UsageError(f"{path}: expected YAML, found at {place}: {one_line(str(what), 200)}") from None
+    if not isinstance(whole, dict):
+        raise UsageError(
+            f"{path}: expected a mapping with `hosts`, found {type(whole).__name__}", "docs/inventories.md has an example"
+        )
+    try:
+        fleet = schema.Fleet.model_validate(whole)
+    except pydantic.ValidationError as error:
+        fault = schema.worst(error)
+        line = _line(node, list(fault["loc"]))
+        raise UsageError(f"{path}{f':{line}' if line else ''}: {schema.say(fault)}") from None
+    return _inventory(path, fleet)
+
+
+def _inventory(path: Path, fleet: schema.Fleet) -> Inventory:
+    seen: set[str] = set()
+    for host in fleet.hosts:
+        if host.name in seen:
+            raise UsageError(f"{path}: expected each host once, found {host.name!r} twice")
+        seen.add(host.name)
+    waivers = [entry.waiver(entry.host or "*") for entry in fleet.waivers]
+    for host in fleet.hosts:
+        waivers += [entry.waiver(glob.escape(host.name)) for entry in host.waivers]
+    return Inventory(tuple(_target(host, fleet.defaults) for host in fleet.hosts), tuple(waivers))
+
+
+def _target(host: schema.HostEntry, defaults: schema.Reach) -> Target:
+    def value(key: str) -> Any:
+        own = getattr(host, key)
+        return getattr(defaults, key) if own is None else own
+
+    sudo, near = value("sudo"), value("near")
+    ssh = Ssh(
+        hostname=host.address or host.name,
+        user=value("user"),
+        port=value("port"),
+        key=value("ssh_key"),
+        config_file=value("ssh_config_file"),
+        known_hosts_file=value("ssh_known_hosts_file"),
+        strict_host_key_checking=value("ssh_strict_host_key_checking"),
+        connect_timeout_s=value("ssh_connect_timeout"),
+    )
+    return Target(
+        name=host.name,
+        way=Way.LOCAL if host.local else Way.SSH,
+        ssh=None if host.local else ssh,
+        sudo=Sudo(sudo.user) if isinstance(sudo, schema.SudoEntry) else Sudo() if sudo else None,
+        near=cpulist.parse(near) if near is not None else None,
+        groups=frozenset(host.groups),
+        maintenance=host.maintenance.maintenance() if host.maintenance else None,
+    )
+
+
+def _line(node: yaml.Node | None, steps: list[Any]) -> int | None:
+    """The line (from 1) of the place in the file, as far down as the file goes."""
+    line: int | None = None
+    for step in steps:
+        if isinstance(node, yaml.MappingNode):
+            pair = next(((key, value) for key, value in node.value if getattr(key, "value", None) == str(step)), None)
+            if pair is None:
+                break
+            line, node = pair[0].start_mark.line + 1, pair[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            node = node.value[step]
+            line = node.start_mark.line + 1
+        else:
+            break
+    return line

@@ -1,0 +1,176 @@
+"""What a person may write in an inventory, as pydantic models, and a broken one's first fault as one line."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import pydantic
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from nearsocket.control.waivers import Waiver
+from nearsocket.model import cpulist
+from nearsocket.model.report import Maintenance
+from nearsocket.model.text import one_line
+
+
+def _node_list(text: str) -> str:
+    cpulist.parse(text)
+    return text
+
+
+def _plain_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.%:-]*", name):
+        raise ValueError(f"expected a host name or an address, found {name!r}")
+    return name
+
+
+def _day(value: object) -> datetime.date:
+    if type(value) is datetime.date:
+        return value
+    if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", value):
+        return datetime.date.fromisoformat(value)
+    raise ValueError("expected a day such as 2026-03-31")
+
+
+Day = Annotated[datetime.date, BeforeValidator(_day)]
+NodeList = Annotated[str, AfterValidator(_node_list)]
+Name = Annotated[str, Field(min_length=1), AfterValidator(_plain_name)]
+Line = Annotated[str, Field(min_length=1, max_length=300)]
+
+
+class Strict(BaseModel):
+    """A mapping that knows its keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+
+
+class MaintenanceEntry(Strict):
+    """`maintenance: {until, reason}` of a host."""
+
+    until: Day
+    reason: Line
+
+    def maintenance(self) -> Maintenance:
+        """The value that reports carry."""
+        return Maintenance(self.until.isoformat(), self.reason)
+
+
+class WaiverEntry(Strict):
+    """One of `waivers`; `host` is a pattern, `*` where left out, and not used in a host's own."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*\.[a-z0-9]+(-[a-z0-9]+)*$")]
+    host: Line | None = None
+    reason: Line
+    owner: Line
+    expires: Day
+
+    def waiver(self, host: str) -> Waiver:
+        """The value that is applied, for the hosts of that pattern."""
+        return Waiver(self.id, host, self.reason, self.owner, self.expires)
+
+
+class SudoEntry(Strict):
+    """`sudo` in its long form. The password is never here: NEARSOCKET_SUDO_PASSWORD or a prompt."""
+
+    user: Name | None = None
+
+
+class Reach(Strict):
+    """What `defaults` and each host may say."""
+
+    user: Name | None = None
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    ssh_key: Line | None = None
+    ssh_config_file: Line | None = None
+    ssh_known_hosts_file: Line | None = None
+    ssh_strict_host_key_checking: Annotated[str, Field(pattern="^(yes|accept-new)$")] | None = None
+    ssh_connect_timeout: Annotated[float, Field(gt=0, le=600)] | None = None
+    sudo: bool | SudoEntry | None = None
+    near: NodeList | None = None
+
+
+class HostEntry(Reach):
+    """One host."""
+
+    name: Name
+    address: Name | None = None
+    local: bool = False
+    groups: tuple[Name, ...] = ()
+    waivers: tuple[WaiverEntry, ...] = ()
+    maintenance: MaintenanceEntry | None = None
+
+
+class Fleet(Strict):
+    """The whole file."""
+
+    defaults: Reach = Reach()
+    hosts: Annotated[tuple[HostEntry, ...], Field(min_length=1)]
+    waivers: tuple[WaiverEntry, ...] = ()
+
+
+class HostData(BaseModel):
+    """What pyinfra's data of one host means to an audit; everything else in it is somebody else's."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, coerce_numbers_to_str=True)
+
+    ssh_hostname: Name | None = None
+    ssh_user: Name | None = None
+    ssh_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    ssh_key: Line | None = None
+    ssh_key_password: pydantic.SecretStr | None = None
+    ssh_password: pydantic.SecretStr | None = None
+    ssh_config_file: Line | None = None
+    ssh_known_hosts_file: Line | None = None
+    ssh_strict_host_key_checking: Annotated[str, Field(pattern="^(yes|no|off|accept-new|ask)$")] | None = None
+    ssh_connect_timeout: Annotated[float, Field(gt=0, le=600)] | None = None
+    sudo: Annotated[bool, Field(alias="_sudo")] = False
+    sudo_user: Annotated[Name | None, Field(alias="_sudo_user")] = None
+    sudo_password: Annotated[pydantic.SecretStr | None, Field(alias="_sudo_password")] = None
+    nearsocket_near: NodeList | None = None
+    nearsocket_waivers: tuple[WaiverEntry, ...] = ()
+    nearsocket_maintenance: MaintenanceEntry | None = None
+
+
+def worst(error: pydantic.ValidationError) -> Any:
+    """The fault to tell of: an unknown key first, since it is often why another one is missing."""
+    faults = error.errors(include_url=False)
+    return next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
+
+
+def say(fault: Any) -> str:
+    """One of pydantic's faults as a line: where, what was expected, what was found, what may have been meant."""
+    steps = [step for step in fault["loc"] if step not in ("bool", "SudoEntry")]
+    place = ".".join(str(step) for step in steps) or "the file"
+    if fault["type"] == "extra_forbidden":
+        known = sorted(_keys(steps[:-1]))
+        close = difflib.get_close_matches(str(steps[-1]), known, 1)
+        meant = f"; did you mean {close[0]!r}?" if close else ""
+        return f"{place}: expected one of {', '.join(known)}, found {one_line(str(steps[-1]), 80)!r}{meant}"
+    if fault["type"] == "missing":
+        return f"expected {steps[-1]!r} in {'.'.join(str(step) for step in steps[:-1]) or 'the file'}, found none"
+    secret = any("password" in str(step) for step in steps)
+    found = "something else (not shown)" if secret else one_line(repr(fault.get("input")), 80)
+    return f"{place}: {_expected(fault['msg'])}, found {found}"
+
+
+def _expected(message: str) -> str:
+    """pydantic's sentence in this project's form: what was expected."""
+    message = message.removeprefix("Value error, ").partition(", found")[0]
+    return one_line(re.sub(r"^\w+ should (be|have|match) ", r"expected to \1 ", message), 200)
+
+
+def _keys(steps: Iterable[Any]) -> Iterable[str]:
+    """The keys that are known at that place."""
+    names = [step for step in steps if isinstance(step, str)]
+    models: dict[str, type[BaseModel]] = {
+        "waivers": WaiverEntry,
+        "maintenance": MaintenanceEntry,
+        "sudo": SudoEntry,
+        "hosts": HostEntry,
+        "defaults": Reach,
+    }
+    return (models[names[-1]] if names else Fleet).model_fields

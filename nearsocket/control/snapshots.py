@@ -1,0 +1,105 @@
+"""Snapshots as files and as answers: read with a cap, written whole or not at all, under names that no host can choose freely."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from nearsocket.control.targets import SNAPSHOT_SUFFIX
+from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, TransportError, Trouble
+from nearsocket.model.errors import NearsocketError, UsageError
+from nearsocket.model.snapshot import Snapshot, SnapshotError, from_json
+
+_LONGEST_NAME = 200
+#: How every snapshot that the program writes begins; what a login shell says before it is not ours.
+_BEGINNING = b'{"schema"'
+
+
+def from_answer(answer: Answer) -> Snapshot:
+    """The snapshot that a host's program wrote. Raises TransportError where it is cut or something else."""
+    start = max(0, answer.stdout.find(_BEGINNING))
+    text = answer.stdout[start:].decode("utf-8", "replace").strip()
+    if not text:
+        message, hint = "expected a snapshot, found an empty answer", "look at what the login shell of that host does"
+        raise TransportError(Trouble.ANSWER, message, hint, answer.stderr)
+    try:
+        return from_json(text.partition("\n")[0] if start or text.startswith(_BEGINNING.decode()) else text)
+    except SnapshotError as error:
+        hint = "the answer was cut or is another program's: audit it again, and look at what the login shell of that host writes"
+        raise TransportError(Trouble.ANSWER, error.message, hint, answer.stderr) from None
+
+
+def from_file(path: Path) -> Snapshot:
+    """The snapshot in that file. Raises UsageError, one line that names the file, for anything else."""
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(LARGEST_ANSWER_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: expected a snapshot that can be read, found: {error.strerror}") from None
+    if len(data) > LARGEST_ANSWER_BYTES:
+        raise UsageError(f"{path}: expected a snapshot of at most {LARGEST_ANSWER_BYTES >> 20} MiB, found a larger file")
+    try:
+        return from_json(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: expected a snapshot, found a file that is not UTF-8 text") from None
+    except SnapshotError as error:
+        raise UsageError(f"{path}: {error.message}", error.hint) from None
+
+
+def file_name(host: str) -> str:
+    """The file name for a host: letters, digits and `._-` stay, anything else becomes `_`; never hidden, never long."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", host)[:_LONGEST_NAME]
+    return (f"_{plain}" if not plain or plain[0] in ".-" else plain) + SNAPSHOT_SUFFIX
+
+
+def check_names(hosts: Iterable[str]) -> None:
+    """Raises UsageError where two hosts would be written to one file."""
+    owners: dict[str, str] = {}
+    for host in hosts:
+        other = owners.setdefault(file_name(host).lower(), host)
+        if other is not host:
+            raise UsageError(
+                f"--save: expected a file for each host, found {file_name(host)} for {other!r} and {host!r}",
+                "audit them one by one",
+            )
+
+
+def save(snapshot: Snapshot, folder: Path) -> Path:
+    """Write `folder/<host>.snapshot.json`, whole or not at all, for its owner alone; an older one of the host is replaced.
+
+    Raises NearsocketError where the file there is another host's, and where it cannot be written.
+    """
+    path = folder / file_name(snapshot.host)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            _must_be_of(snapshot.host, path)
+        handle, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                stream.write(snapshot.to_json() + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise NearsocketError(f"{path}: expected to write a snapshot there, found: {error.strerror}") from None
+    return path
+
+
+def _must_be_of(host: str, path: Path) -> None:
+    try:
+        other = from_file(path).host
+    except UsageError:
+        other = None
+    if other != host:
+        found = f"the snapshot of {other!r}" if other is not None else "another file"
+        raise NearsocketError(
+            f"{path}: expected no file or an older snapshot of {host!r}, found {found}", "choose another folder, or remove it"
+        )

@@ -1,0 +1,37 @@
+"""Outside text made safe to print: titles, container names, command output may hold anything."""
+
+from __future__ import annotations
+
+#: What a reader knows better than a number.
+_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x00": "\\0"}
+
+
+def _escape(character: str) -> str:
+    """One character as an escape of printable ASCII: `\\x1b`, `\\u202e`, `\\U000e0041`."""
+    named = _NAMED.get(character)
+    if named:
+        return named
+    number = ord(character)
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def one_line(text: str, limit: int = 0) -> str:
+    """The text on one line with nothing in it that a terminal obeys, cut to `limit` characters (0: not cut).
+
+    Everything that is neither printable nor a space is escaped: control characters, ANSI and OSC introducers, bidirectional
+    overrides, zero-width and unassigned characters, lone surrogates, line and paragraph separators, no-break spaces.
+    A backslash stays as it is: the result is for eyes, it is not meant to be decoded again. A cut text ends in `...`.
+    """
+    if limit and len(text) > limit:
+        text = text[: max(limit - 3, 0)] + "..."
+    if text.isprintable():
+        return text
+    safe = "".join(character if character.isprintable() else _escape(character) for character in text)
+    return safe if not limit or len(safe) <= limit else safe[: max(limit - 3, 0)] + "..."
+
+
+def visible(text: str) -> str:
+    """As `one_line`, for a text of several lines: the line feeds stay, tabs become four spaces, CR LF is one line feed."""
+    return "\n".join(one_line(line) for line in text.replace("\r\n", "\n").replace("\t", "    ").split("\n"))

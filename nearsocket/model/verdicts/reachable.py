@@ -1,0 +1,51 @@
+"""Judges whether a host could be read: from a snapshot, and where there is none because nothing could be read."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Optional
+
+from nearsocket.model.finding import Evidence, Finding, failed, passed, unknown, warned
+from nearsocket.model.host import Host
+from nearsocket.model.snapshot import SourceStatus
+from nearsocket.model.verdicts.groups import quoted
+from nearsocket.model.verdicts.reading import because
+
+REACHABLE = "host.reachable"
+
+
+def unreachable(name: str, why: str, hint: Optional[str] = None, source: str = "transport") -> Finding:
+    """`unknown` for a host that did not answer (no route, no login, out of time): nothing is known about it.
+
+    `why` is one line; `hint` says how to find out, a login by hand where it is None. The id is stamped.
+    """
+    remedy = hint or f"ssh {quoted(name)} true"
+    summary = f"the host could not be read: {why}"
+    return dataclasses.replace(unknown(name, summary, (Evidence(source, why),), remedy), id=REACHABLE)
+
+
+def unusable(name: str, why: str, remedy: str, source: str = "transport") -> Finding:
+    """`fail` for a host that answered and cannot be audited as it is (no Python 3.9, a changed host key). The id is stamped."""
+    summary = f"the host answers and cannot be audited: {why}"
+    return dataclasses.replace(failed(name, summary, (Evidence(source, why),), remedy), id=REACHABLE)
+
+
+def read_well(host: Host) -> Finding:
+    """How well this snapshot's host was read: every source answered, some ran out of time, or none was read at all."""
+    by_status: dict[SourceStatus, list[str]] = {status: [] for status in SourceStatus}
+    for name in sorted(host.sources):
+        by_status[host.sources[name].status].append(name)
+    read, denied = by_status[SourceStatus.OK], by_status[SourceStatus.DENIED]
+    late = by_status[SourceStatus.TIMEOUT] + by_status[SourceStatus.ERROR]
+    who = "an unknown user" if host.uid is None else "root" if host.uid == 0 else f"uid {host.uid}"
+    said = "".join(f", {key} {host.program[key]}" for key in ("version", "python", "took_s") if key in host.program)
+    count = f"{len(read)} of {len(host.sources)} sources"
+    evidence = [Evidence("snapshot", f"taken {host.taken_at} as {who}{said}; {count} read")]
+    evidence += because(host, *late, *denied)
+    if not read:
+        return unknown(host.name, "the snapshot holds no source that was read", evidence, f"nearsocket audit {quoted(host.name)}")
+    if late:
+        summary = f"read as {who}, but {len(late)} of {len(host.sources)} sources gave no answer: {', '.join(late)}"
+        return warned(host.name, summary, evidence, f"nearsocket audit --timeout 60 {quoted(host.name)}")
+    refused = f"; {len(denied)} refused to this user: {', '.join(denied)}" if denied else ""
+    return passed(host.name, f"read as {who}: {count}{refused}", evidence)

@@ -1,0 +1,139 @@
+"""Judges running containers that asked for GPUs: whether they have them, and whether a daemon-reload would take them."""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown, warned
+from nearsocket.model.host import Container, Host, Process
+from nearsocket.model.verdicts.groups import one_line, quoted
+from nearsocket.model.verdicts.reading import because, entries, files, listed, mapping, refused, told, why
+
+_GPU_DEVICE = re.compile(r"/dev/nvidia\d+\Z")
+LINKS = "sudo nvidia-ctk system create-dev-char-symlinks --create-all"
+LISTED = (
+    "# start it anew with its GPUs listed, by CDI (Docker 28.3 and newer; older ones need features.cdi):\n"
+    "docker run --device nvidia.com/gpu=all ..."
+)
+
+
+def with_gpus(host: Host) -> tuple[Container, ...]:
+    """The running containers that asked for GPUs: by request, by the nvidia runtime, by CDI or by device node."""
+    return tuple(c for c in host.containers if c.gpu_requests or c.cdi_devices or any(_GPU_DEVICE.match(d) for d in c.devices))
+
+
+def nothing_to_lose(host: Host) -> Optional[Finding]:
+    """The finding to give where no running container asked for a GPU: unknown where that could not be read. None where one did."""
+    if with_gpus(host):
+        return None
+    if not host.containers and refused(host, "containers"):
+        summary = f"the running containers are not known: {why(host, 'containers')}"
+        return unknown(host.name, summary, because(host, "containers"), "sudo docker ps; sudo podman ps")
+    seen = f"{len(host.containers)} running containers read, none asked for a GPU"
+    shown = (Evidence("containers", seen),) if host.source("containers").ok or host.containers else because(host, "containers")
+    return not_applicable(host.name, f"no running container asked for a GPU ({shown[0].text})", shown)
+
+
+def judge_visible(host: Host, container: Container) -> Finding:
+    """Whether a container's GPUs are there: devices that exist, CDI names that are defined, processes that hold one."""
+    subject = subject_of(container)
+    evidence = [_asked(container)]
+    look = f"{container.runtime} exec {quoted(container.name or container.id)} nvidia-smi -L"
+    again = f"{container.runtime} restart {quoted(container.name or container.id)}; {look}"
+    nodes = {str(entry.get("path")) for entry in entries(host, "dev.char") if entry.get("path")}
+    gone = [device for device in container.devices if _GPU_DEVICE.match(device) and nodes and device not in nodes]
+    uuids = {gpu.uuid for gpu in host.gpus if gpu.uuid}
+    gone += [
+        word for request in container.gpu_requests for word in re.findall(r"GPU-[0-9a-f-]+", request) if uuids and word not in uuids
+    ]
+    if gone:
+        return failed(subject, f"asked for {listed(gone)}, which this host does not have", [*evidence, *_present(host)], again)
+    specs = "\n".join(files(host, "cdi").values())
+    undefined = [name for name in container.cdi_devices if specs and not _defined(name, specs)]
+    if undefined:
+        summary = f"no CDI file defines {listed(undefined)} any more: the container cannot be made anew"
+        remedy = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml; nvidia-ctk cdi list"
+        return warned(subject, summary, [*evidence, told("cdi", listed(sorted(files(host, "cdi"))))], remedy)
+    users = [p for p in host.processes if p.gpus and _inside(p, container)]
+    if users:
+        evidence += [told(f"/proc/{p.pid}", f"{one_line(p.title, 60)} holds {listed(p.gpus)}") for p in users]
+        return passed(
+            subject, f"{listed(sorted({pci for p in users for pci in p.gpus}))} held by {len(users)} processes of it", evidence
+        )
+    reason = why(host, "processes") if not host.source("processes").ok else "no process of it holds a GPU now"
+    return unknown(subject, f"asked for GPUs, and whether it still has them does not show: {reason}", evidence, look)
+
+
+def judge_reload(host: Host, container: Container) -> Finding:
+    """Whether the next daemon-reload leaves a container its GPUs (rules seen in nvidia-container-toolkit #48, #251, #1227)."""
+    subject = subject_of(container)
+    evidence = [_asked(container)]
+    if container.privileged:
+        return passed(
+            subject, "privileged: every device is allowed, a reload takes none", [*evidence, Evidence("containers", "privileged")]
+        )
+    if container.runtime == "docker":
+        driver = mapping(host, "docker.info").get("CgroupDriver")
+        if not isinstance(driver, str):
+            summary = f"Docker's cgroup driver is not known: {why(host, 'docker.info')}"
+            return unknown(subject, summary, [*evidence, *because(host, "docker.info")], "sudo docker info | grep -i cgroup")
+        evidence.append(told("docker.info CgroupDriver", driver))
+        if driver != "systemd":
+            return passed(subject, f"cgroup driver {driver}: systemd does not write its device rules", evidence)
+    if not container.cdi_devices and not any(_GPU_DEVICE.match(device) for device in container.devices):
+        summary = "its GPUs were injected by a hook and systemd does not know them: the next daemon-reload takes them away"
+        return warned(subject, summary, evidence, LISTED)
+    unlinked = _unlinked(host)
+    if unlinked is None:
+        shown = [*evidence, *because(host, "dev.char")]
+        return unknown(
+            subject,
+            f"its devices are listed; their links are not known: {why(host, 'dev.char')}",
+            shown,
+            "ls -l /dev/char | grep nvidia",
+        )
+    if unlinked:
+        summary = f"its devices are listed, but {listed(unlinked)} has no link in /dev/char, by which systemd finds it at a reload"
+        return warned(subject, summary, [*evidence, *_present(host)], LINKS)
+    return passed(subject, "its devices are listed and linked in /dev/char", [*evidence, *_present(host)])
+
+
+def subject_of(container: Container) -> str:
+    """A container as a subject, `container sglang`."""
+    return f"container {one_line(container.name or container.id[:12], 80)}"
+
+
+def _asked(container: Container) -> Evidence:
+    words = (*container.gpu_requests, *container.cdi_devices, *(d for d in container.devices if "nvidia" in d))
+    return told(f"containers {container.id[:12]}", f"asked for {listed(words)}")
+
+
+def _present(host: Host) -> list[Evidence]:
+    read = entries(host, "dev.char")
+    links = [f"{e.get('link')} -> {e.get('target')}" for e in read if e.get("link")]
+    nodes = [f"{e.get('path')} {e.get('major')}:{e.get('minor')}" for e in read if e.get("path")]
+    shown = [told("dev.char", "\n".join([*links, *nodes]))] if read else []
+    return shown + [told(f"nvml {gpu.pci}", gpu.uuid) for gpu in host.gpus if gpu.uuid]
+
+
+def _unlinked(host: Host) -> Optional[list[str]]:
+    """The GPU device nodes without a link in /dev/char; None where that was not read."""
+    read = entries(host, "dev.char")
+    nodes = [str(entry["path"]) for entry in read if _GPU_DEVICE.match(str(entry.get("path")))]
+    if not nodes:
+        return None
+    targets = {str(entry.get("target", "")).rpartition("/")[2] for entry in read if entry.get("link")}
+    return [path for path in nodes if path.rpartition("/")[2] not in targets]
+
+
+def _defined(name: str, specs: str) -> bool:
+    """Whether `nvidia.com/gpu=0` stands in CDI files (YAML or JSON): its kind, and a device of its name."""
+    kind, _, device = name.partition("=")
+    named = re.search(rf"[\"']?name[\"']?:\s*[\"']?{re.escape(device)}[\"']?\s*(,|$|\n|}})", specs)
+    return kind in specs and (named is not None or "<cut>" in specs)
+
+
+def _inside(process: Process, container: Container) -> bool:
+    own = process.container
+    return bool(own) and (container.id.startswith(own or "") or (own or "").startswith(container.id))

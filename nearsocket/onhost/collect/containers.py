@@ -1,0 +1,157 @@
+"""Docker and podman: what they are set up for, and the containers that run now."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Optional
+
+from nearsocket.model.snapshot import Source, SourceStatus
+from nearsocket.onhost.collect import command, redact
+from nearsocket.onhost.collect.files import Context, absent, ok, read_files
+
+_INFO = ("ServerVersion", "DefaultRuntime", "CgroupDriver", "CgroupVersion", "CDISpecDirs", "SecurityOptions", "ExperimentalBuild")
+_LIMIT_S = 8
+
+
+def _runs(context: Context, runtime: str) -> bool:
+    """Whether asking that runtime can find anything; podman would create its folders where it never ran."""
+    places = {
+        "docker": ("/run/docker.sock", "/var/run/docker.sock"),
+        "podman": ("/run/containers/storage", "/var/lib/containers/storage"),
+    }
+    return any(context.path(place).exists() for place in places[runtime])
+
+
+def docker_info(context: Context) -> Source:
+    """The parts of `docker info` that GPUs and cgroups depend on."""
+    if not _runs(context, "docker"):
+        return absent("no Docker daemon (no /run/docker.sock)")
+    output = command.run(["docker", "info", "--format", "{{json .}}"], _LIMIT_S)
+    whole = _json(output.text)
+    if not isinstance(whole, dict) or not whole.get("ServerVersion"):
+        said = "; ".join(whole.get("ServerErrors") or []) if isinstance(whole, dict) else ""
+        return _refused("docker info", output.code, said or output.error)
+    data = {name: whole.get(name) for name in _INFO}
+    data["Runtimes"] = sorted(whole.get("Runtimes") or {})
+    devices = whole.get("DiscoveredDevices") or []
+    data["DiscoveredDevices"] = [str(one.get("ID") if isinstance(one, dict) else one) for one in devices]
+    return ok(data)
+
+
+def containers(context: Context) -> Source:
+    """Running containers of both runtimes. A runtime that fails is named in the reason; the other's are kept."""
+    found: list[dict[str, Any]] = []
+    faults: list[Source] = []
+    asked = False
+    for runtime in ("docker", "podman"):
+        if not _runs(context, runtime):
+            continue
+        asked = True
+        try:
+            part = _inspect(runtime)
+        except FileNotFoundError as error:
+            part = absent(str(error))
+        except command.CommandTimeout as error:
+            part = Source(SourceStatus.TIMEOUT, reason=str(error))
+        if part.ok:
+            found.extend(part.data)
+        else:
+            faults.append(part)
+    if not asked:
+        return absent("neither Docker nor podman runs here")
+    if faults and not found:
+        return faults[0]
+    return ok(found, "; ".join(fault.reason or "" for fault in faults) or None)
+
+
+def _inspect(runtime: str) -> Source:
+    listed = command.run([runtime, "ps", "-q", "--no-trunc"], _LIMIT_S)
+    if listed.code:
+        return _refused(f"{runtime} ps", listed.code, listed.error)
+    ids = listed.text.split()
+    if not ids:
+        return ok([])
+    output = command.run([runtime, "inspect", "--type", "container", *ids], _LIMIT_S)
+    whole = _json(output.text)
+    # A container that ended in between makes inspect fail, but the others' answers are there all the same.
+    if not isinstance(whole, list) or (output.code and not whole):
+        return _refused(f"{runtime} inspect", output.code, output.error)
+    return ok([describe(runtime, one) for one in whole if isinstance(one, dict)])
+
+
+def _refused(what: str, code: int, said: str) -> Source:
+    denied = "permission denied" in said.lower()
+    return Source(
+        SourceStatus.DENIED if denied else SourceStatus.ERROR, reason=f"{what}: exit code {code}: {redact.text(said)}"[:300]
+    )
+
+
+def describe(runtime: str, whole: dict[str, Any]) -> dict[str, Any]:
+    """The contract's subset of one container's inspection, secrets taken out."""
+    config, host, state = (whole.get(name) or {} for name in ("Config", "HostConfig", "State"))
+    restart = host.get("RestartPolicy") or {}
+    devices = [str(one.get("PathOnHost")) for one in host.get("Devices") or []]
+    requests = host.get("DeviceRequests") or []
+    names = [name for one in requests if one.get("Driver") == "cdi" for name in one.get("DeviceIDs") or []]
+    return {
+        "runtime": runtime,
+        "id": str(whole.get("Id") or ""),
+        "name": str(whole.get("Name") or "").lstrip("/"),
+        "image": str(config.get("Image") or whole.get("ImageName") or ""),
+        "image_id": str(whole.get("Image") or ""),
+        "pid": int(state.get("Pid") or 0),
+        "state": str(state.get("Status") or ""),
+        "restart": str(restart.get("Name") or ""),
+        "privileged": bool(host.get("Privileged")),
+        "cap_add": [str(one) for one in host.get("CapAdd") or []],
+        "security_opt": [redact.text(str(one)) for one in host.get("SecurityOpt") or []],
+        "ipc_mode": str(host.get("IpcMode") or ""),
+        "shm_size_bytes": _integer(host.get("ShmSize")),
+        "cpuset_cpus": str(host.get("CpusetCpus") or ""),
+        "cpuset_mems": str(host.get("CpusetMems") or ""),
+        "cgroup_parent": str(host.get("CgroupParent") or ""),
+        "device_requests": [_request(one) for one in requests],
+        "devices": devices,
+        "cdi_devices": [*names, *(path for path in devices if "=" in path)],
+        "runtime_name": str(host.get("Runtime") or whole.get("OCIRuntime") or ""),
+        "mounts": [
+            {
+                "source": redact.text(str(one.get("Source") or "")),
+                "destination": str(one.get("Destination") or ""),
+                "type": str(one.get("Type") or ""),
+            }
+            for one in whole.get("Mounts") or []
+        ],
+        "env": redact.environ_words([str(word) for word in config.get("Env") or []]),
+        "command": redact.argv([*map(str, _words(config.get("Entrypoint"))), *map(str, _words(config.get("Cmd")))]),
+    }
+
+
+def _words(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value] if value else []
+
+
+def _request(one: dict[str, Any]) -> str:
+    ids = ",".join(map(str, one.get("DeviceIDs") or []))
+    kinds = ",".join("+".join(map(str, kind)) for kind in one.get("Capabilities") or [])
+    return f"driver={one.get('Driver') or ''} count={one.get('Count') or 0} ids={ids} capabilities={kinds}"
+
+
+def _integer(value: Any) -> Optional[int]:
+    return value if isinstance(value, int) else None
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def cdi(context: Context) -> Source:
+    """CDI's specifications, by absolute path."""
+    texts: dict[str, str] = {}
+    for base in ("/etc/cdi", "/var/run/cdi"):
+        for name, text in (read_files(context.path(base), ("*.yaml", "*.json"), 1 << 16).data or {}).items():
+            texts[f"{base}/{name}"] = redact.text(text)
+    return ok(texts) if texts else absent("no specification in /etc/cdi or /var/run/cdi")

@@ -1,0 +1,146 @@
+"""Taking secrets out at the source: what a name says is secret never enters a snapshot.
+
+A name is cut into its words (`--hf-token`, `MY_API_KEY`, `apiKey`); where one is a secret's word, the value goes. Plural
+counts of the engines (`--max-total-tokens 4096`) stay, since their values are numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+REDACTED = "<redacted>"
+
+_WORD_LIST = (
+    "key apikey token secret password passwd passphrase pass pwd credential credentials cred creds auth authorization"
+    " authentication bearer cookie cookies signature sas jwt pat pin keys secrets passwords tokens login netrc"
+)
+_WORDS = frozenset(_WORD_LIST.split())
+_ENDINGS = ("apikey", "accesskey", "secretkey", "privatekey", "token", "secret", "password", "passwd", "passphrase", "credentials")
+_CUTS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
+_COUNT = re.compile(r"-?\d{1,10}\Z|(?i:true|false|none|auto)\Z")
+
+#: Names of the environment that a snapshot may hold: what NCCL, CUDA and the engines are tuned by.
+_ALLOWED = (
+    "NCCL_",
+    "CUDA_",
+    "NVIDIA_",
+    "SGLANG_",
+    "SGL_",
+    "VLLM_",
+    "OMP_",
+    "MKL_",
+    "PYTORCH_",
+    "TORCH_",
+    "FLASHINFER_",
+    "GLOO_",
+    "RAY_",
+    "UCX_",
+    "TRITON_",
+)
+_ALLOWED_WHOLE = "LD_PRELOAD LD_LIBRARY_PATH RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GOMP_CPU_AFFINITY KMP_AFFINITY MALLOC_CONF"
+
+# A value: quoted parts and bare ones in a row; an open quote takes the rest of its line.
+_VALUE = r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\\.|[^\s"'\\])+(?:["'][^\n]*)?|["'][^\n]*"""
+_ASSIGNED = re.compile(
+    r"""(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<between>\\?["']?(?:\[\])?\s{0,4}(?::=|=>|[=:])[ \t]{0,4})(?P<value>""" + _VALUE + ")"
+)
+_OPTION = re.compile(
+    r"""(?P<name>(?<![\w-])--?[A-Za-z][\w.-]*)(?P<between>["']?[ \t]+)(?P<value>(?!--?[A-Za-z])(?:""" + _VALUE + "))"
+)
+_USERINFO = re.compile(r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s/@\"']*|[^\s/@\"':]*:[^\s@\"']*)@")
+_SCHEMES = re.compile(r"\b(?P<scheme>Bearer|Basic|Token)[ \t]+[A-Za-z0-9+/=._~-]{6,}", re.IGNORECASE)
+#: Shapes that are secrets wherever they stand: Hugging Face, OpenAI-like, GitHub, NVIDIA, AWS, web tokens, key blocks.
+_SHAPES = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|nvapi-[\w-]{16,}"
+    r"|xox[abprs]-[\w-]{10,}|A[KS]IA[A-Z0-9]{16}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    re.DOTALL,
+)
+
+
+def is_secret(name: str, value: str = "x") -> bool:
+    """Whether a variable or option of that name holds a secret; a plain number under a plural name is a count."""
+    words = [word.lower() for word in _CUTS.split(name) if word]
+    if "tokens" in words and not _WORDS.intersection(words) - {"tokens"} and _COUNT.match(value.strip("\"'")):
+        return False
+    return any(word in _WORDS or word.endswith(_ENDINGS) for word in words)
+
+
+def text(value: str) -> str:
+    """The text with every secret value replaced: `name=value`, `name: value`, `--name value`, URLs, well-known shapes."""
+    value = _SHAPES.sub(REDACTED, value)
+    value = _USERINFO.sub(rf"\g<scheme>{REDACTED}@", value)
+    value = _SCHEMES.sub(rf"\g<scheme> {REDACTED}", value)
+    value = _ASSIGNED.sub(_assigned, value)
+    return _OPTION.sub(_option, value)
+
+
+def _assigned(match: re.Match[str]) -> str:
+    name, between, value = match["name"], match["between"], match["value"]
+    if is_secret(name, value):
+        # A quote that the name opened closes behind the value: keep the shape of what stood around it.
+        return f"{name}{between}{_around(value)}"
+    # `--env=API_KEY=x`, `argv[]=docker run -e KEY=x`: the value may assign in turn.
+    return f"{name}{between}{_ASSIGNED.sub(_assigned, value)}" if ("=" in value or ":" in value) else match[0]
+
+
+def _option(match: re.Match[str]) -> str:
+    if is_secret(match["name"], match["value"]):
+        return f"{match['name']}{match['between']}{_around(match['value'])}"
+    return match[0]
+
+
+def _around(value: str) -> str:
+    if len(value) > 1 and value[0] in "\"'" and value[0] == value[-1] and value.count(value[0]) == 2:
+        return f"{value[0]}{REDACTED}{value[0]}"
+    return REDACTED
+
+
+def argv(words: Iterable[str]) -> list[str]:
+    """A command's words, secret values replaced: `--api-key X` in two words, `--api-key=X` and `KEY=X` in one."""
+    result: list[str] = []
+    secret_next = False
+    for word in words:
+        if secret_next and not re.match(r"--[A-Za-z]", word):
+            result.append(REDACTED)
+            secret_next = False
+            continue
+        secret_next = bool(re.match(r"--?[A-Za-z][\w.-]*\Z", word)) and is_secret(word)
+        name, equals, value = word.partition("=")
+        if equals and re.match(r"-{0,2}[A-Za-z_][\w.-]*\Z", name):
+            # The whole rest of a word is the value, white space included.
+            result.append(f"{name}={REDACTED if is_secret(name, value) else _nested(value)}")
+        else:
+            result.append(_nested(word))
+    return _counts(result, words)
+
+
+def _nested(value: str) -> str:
+    name, equals, rest = value.partition("=")
+    if equals and re.match(r"[A-Za-z_][\w.-]*\Z", name) and is_secret(name, rest):
+        return f"{name}={REDACTED}"
+    return text(value)
+
+
+def _counts(result: list[str], words: Iterable[str]) -> list[str]:
+    """Give `--max-total-tokens 4096` its number back: the name alone could not tell."""
+    original = list(words)
+    for index in range(1, len(original)):
+        if result[index] == REDACTED and not is_secret(original[index - 1], original[index]):
+            result[index] = original[index]
+    return result
+
+
+def environ(pairs: Mapping[str, str]) -> dict[str, str]:
+    """The allowed variables only, sorted; names that sound secret are left out, values redacted."""
+    return {
+        name: text(value)
+        for name, value in sorted(pairs.items())
+        if (name.startswith(_ALLOWED) or name in _ALLOWED_WHOLE.split()) and not is_secret(name, value)
+    }
+
+
+def environ_words(words: Sequence[str]) -> dict[str, str]:
+    """`environ` of `NAME=value` words."""
+    return environ(dict(word.partition("=")[::2] for word in words if "=" in word))

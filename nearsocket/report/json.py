@@ -1,0 +1,49 @@
+"""The report for programs: one JSON object, `nearsocket.report/1`. docs/report.md describes every key."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from nearsocket.model.finding import Finding
+from nearsocket.model.report import HostReport, Report
+from nearsocket.report.topology import topology
+
+SCHEMA = "nearsocket.report/1"
+
+
+def render(report: Report) -> str:
+    """The report's JSON text: printable ASCII and line feeds alone, keys always in the same order, no line feed at the end."""
+    whole = {
+        "schema": SCHEMA,
+        "hosts": [_host(host) for host in report.hosts],
+        "status": report.status.value,
+        "exit_code": report.exit_code,
+    }
+    # JSON allows DEL in a string; a terminal does not deserve it.
+    return json.dumps(whole, indent=2, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")
+
+
+def finding(found: Finding) -> dict[str, Any]:
+    """One finding as `audit` and `explain` write it (DESIGN, Finding)."""
+    waived = found.waived
+    return {
+        "id": found.id,
+        "status": found.status.value,
+        "subject": found.subject,
+        "summary": found.summary,
+        "evidence": [{"source": piece.source, "text": piece.text} for piece in found.evidence],
+        "remedy": found.remedy,
+        "waived": {"reason": waived.reason, "owner": waived.owner, "expires": waived.expires} if waived else None,
+    }
+
+
+def _host(host: HostReport) -> dict[str, Any]:
+    return {
+        "name": host.name,
+        "status": host.status.value,
+        "taken_at": host.taken_at,
+        "topology": topology(host.host) if host.host else None,
+        "plan": None,
+        "findings": [finding(found) for found in host.findings],
+    }
