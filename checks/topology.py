@@ -40,7 +40,8 @@ def gpu_node(host: Host) -> Iterator[Finding]:
 def node_population(host: Host) -> Iterator[Finding]:
     """Every node has memory and CPUs, in even amounts, and the nodes near GPUs have memory.
 
-    - pass: each node with CPUs has memory, about as much as the others; empty nodes far from GPUs do not matter.
+    - pass: each node with CPUs has memory, about as much as the others; empty nodes far from GPUs do not
+      matter, and nodes that are a GPU's own memory (Grace) are not judged.
     - warn: a node with CPUs and no memory, one with memory and no CPU (NCCL's ranks can disagree there), or a node with
       over 10 % and 4 GiB less than another (a missing module costs bandwidth).
     - fail: a node near a GPU has no memory, so every host buffer of that GPU is far.
@@ -48,7 +49,11 @@ def node_population(host: Host) -> Iterator[Finding]:
     - not-applicable: no GPU, or a kernel without NUMA.
     """
     absent = scope.without_near(host) or scope.without_nodes(host)
-    yield absent or population.judge_nodes(host.name, host.nodes, scope.own_nodes(host), (scope.nodes_read(host),))
+    if absent:
+        yield absent
+        return
+    read, own = (scope.nodes_read(host),), scope.own_nodes(host)
+    yield population.judge_nodes(host.name, host.nodes, own, read, scope.gpu_memory_nodes(host))
 
 
 @check(id="topology.pcie-link")

@@ -42,7 +42,8 @@ def write(folder: Path, checks: Iterable[Check]) -> list[Path]:
 
 def _page(check: Check) -> str:
     core = "\n\nThis is a core check: where it is `unknown`, the exit code is 3." if check.core else ""
-    where = f"Judged by `{check.function.__name__}` in [checks/{check.concern}.py](../../checks/{check.concern}.py)."
+    file = f"checks/{check.function.__module__.rpartition('.')[2]}.py"
+    where = f"Judged by `{check.function.__name__}` in [{file}](../../{file})."
     body = f"\n\n{check.explanation}" if check.explanation else ""
     return f"{_MADE}# {check.id}\n\n{check.summary}{body}{core}\n\n{where}\n"
 

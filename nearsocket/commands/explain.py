@@ -25,7 +25,7 @@ MOST_BYTES = 64 << 20
 STANDARD_INPUT = "-"
 
 
-def _nodes(ctx: click.Context, param: click.Parameter, value: str | None) -> frozenset[int] | None:
+def _nodes(_ctx: click.Context, _param: click.Parameter, value: str | None) -> frozenset[int] | None:
     """The value of `--near` as nodes; None where it was not given."""
     if value is None:
         return None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Callable, Optional
 
 from nearsocket.model import exitcode, facts
+from nearsocket.model.errors import EXIT_UNKNOWN
 from nearsocket.model.facts import Facts
 from nearsocket.model.finding import Evidence, Finding, Status, not_applicable, unknown
 from nearsocket.model.host import Node, NodeClaim, NodeMemory
@@ -47,7 +48,7 @@ class Explained:
     def code(self, strict: bool = False) -> int:
         """The exit code of this text alone; 3 where it could not be read."""
         if not self.facts:
-            return exitcode.worst_of((exitcode.EXIT_UNKNOWN, exitcode.exit_code(self.findings, strict)))
+            return exitcode.worst_of((EXIT_UNKNOWN, exitcode.exit_code(self.findings, strict)))
         return exitcode.exit_code(self.findings, strict)
 
 
@@ -98,7 +99,7 @@ def _nccl_log(file: str, text: str, near: Optional[frozenset[int]]) -> Explained
     return _result(file, Kind.NCCL_LOG, facts.nccl_log(log), found)
 
 
-def _topology(file: str, text: str, near: Optional[frozenset[int]]) -> Explained:
+def _topology(file: str, text: str, _: Optional[frozenset[int]]) -> Explained:
     try:
         table = topology.parse(text)
     except TopologyError as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 CONTAINER = "0123456789abcdef" * 4
 RING_BYTES = 9_637_888 + 4
-POOL_BYTES = 8354 * 4096
+POOL_BYTES = 8353 * 4096
 CAPS_DEFAULT, CAPS_NICE = "00000000a80425fb", "00000000a88425fb"
 
 
@@ -39,9 +39,11 @@ def ring(node: int, prefix: str = "ring", inode: int = 100, count: int = 4) -> l
     return [*files, mapping(f"{prefix}ct", inode + 50, {node: 2}, 2 * 4096)]
 
 
-def pool(rank: int, node: int, inode: int = 200) -> dict[str, Any]:
-    """The proxy pool of a rank: its own file, for the CPU only."""
-    return mapping(f"pool{rank:02d}", inode + rank, {node: pages(POOL_BYTES)}, POOL_BYTES)
+def pool(rank: int, node: int, inode: int = 200) -> list[dict[str, Any]]:
+    """The proxy pool of a rank: its own file, for the CPU only. The rank maps it twice and touches one page of the second."""
+    name = f"pool{rank:02d}"
+    whole = mapping(name, inode + rank, {node: pages(POOL_BYTES)}, POOL_BYTES)
+    return [{**whole, "pages": {str(node): 1}}, whole]
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Task:
 
     def data(self) -> dict[str, Any]:
         """The entry of the `processes` source."""
-        comm = self.command[0].rpartition("/")[2][:15]
+        comm = self.command[0].rpartition("/")[2][:15] if self.command else "kworker"
         numbers = "\t".join(map(str, self.nspid or [self.pid]))
         status = (
             f"Name:\t{comm}\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t{self.pid}\nNgid:\t0\nPid:\t{self.pid}\n"
@@ -73,7 +75,7 @@ class Task:
             f"VmRSS:\t 9437184 kB\nThreads:\t64\nCapInh:\t0000000000000000\nCapPrm:\t{self.caps}\nCapEff:\t{self.caps}\n"
             f"CapBnd:\t{self.caps}\nNoNewPrivs:\t0\nSeccomp:\t2\nCpus_allowed_list:\t{self.cpus}\nMems_allowed_list:\t{self.mems}"
         )
-        wiped = "::" in self.command[0]
+        wiped = bool(self.command) and "::" in self.command[0]
         made = {
             "pid": self.pid,
             "ppid": self.ppid,
@@ -116,7 +118,7 @@ def sglang(gpus: Sequence[str], node: int, first: int = 4242, **changes: Any) ->
     root = first - 242
     tasks = [Task(root, server, ppid=root - 20, devices=devices, nspid=(root, 1), **changes)]
     for rank, address in enumerate(gpus):
-        buffers = [*ring(node), pool(rank, rank % 2)]
+        buffers = [*ring(node), *pool(rank, rank % 2)]
         title = (f"sglang::scheduler_TP{rank}",)
         numbers = (first + rank, 132 + rank)
         tasks.append(Task(first + rank, title, root, {address: 90 << 30}, devices, buffers, nspid=numbers, **changes))

@@ -95,22 +95,24 @@ def parse(text: str) -> NumaMaps:
 
 
 def _mappings(text: str) -> Iterable[MapLine]:
-    process, last, pid, fresh = 0, -1, None, False
+    process, last, fresh = 0, -1, False
+    pid: Optional[int] = None
+    last_pid: Optional[int] = None
     lines = [clean(line) for line in text.splitlines()]
     sized = any("kernelpagesize_kB=" in line for line in lines)
     for number, line in enumerate(lines, 1):
         start = _START.search(line)
         if not start:
-            named = _PID.search(line)
-            pid = int(named[1]) if named else (None if line.strip() and fresh else pid)
-            fresh = fresh or bool(line.strip())
+            if line.strip() and not all(_FIELD.match(word) for word in line.split()):  # a header; not a wrapped line's rest
+                named = _PID.search(line)
+                pid, fresh = int(named[1]) if named else None, True
             continue
         prefix = _PID.search(line[: start.start()])
         own = int(prefix[1]) if prefix else pid
         address = int(start["address"], 16)
-        if last >= 0 and (fresh or address <= last or own != pid):
+        if last >= 0 and (fresh or address <= last or own != last_pid):
             process += 1
-        pid, last, fresh = own, address, False
+        last, last_pid, fresh = address, own, False
         yield _mapping(number, line, process, pid, address, line[start.end() :], sized)
 
 
@@ -121,19 +123,19 @@ def _mapping(number: int, line: str, process: int, pid: Optional[int], address: 
     pages: dict[int, int] = {}
     counts: dict[str, int] = {}
     file, deleted, odd = None, False, False
-    for token in tokens[first:]:
-        node, count = _NODE.match(token), _COUNT.match(token)
-        if token.startswith("file="):
-            file = unescape(token[len("file=") :])
+    for word in tokens[first:]:
+        node, count = _NODE.match(word), _COUNT.match(word)
+        if word.startswith("file="):
+            file = unescape(word[len("file=") :])
             deleted = file.endswith(_DELETED)
             file = file.removesuffix(_DELETED) if deleted else file
-        elif token == "(deleted)":
+        elif word == "(deleted)":
             deleted = True
         elif node:
             pages[int(node[1])] = pages.get(int(node[1]), 0) + int(node[2])
         elif count:
             counts[count[1]] = int(count[2])
-        elif not _FIELD.match(token) or token.endswith("="):
+        elif not _FIELD.match(word) or word.endswith("="):
             odd = True
     size = counts.get("kernelpagesize_kB", 0) * 1024
     return MapLine(

@@ -71,7 +71,7 @@ class Topology:
 def looks_like(text: str) -> int:
     """How many lines of the text are a matrix's header or a GPU's row."""
     lines = [clean(line) for line in text.splitlines()]
-    rows = sum(1 for line in lines if re.match(r"\s*GPU\d+\s+(?:\S+\s+)*?(?:X|N/A|[A-Z]{2,4}\d*)(?:\s|$)", line))
+    rows = sum(1 for line in lines if _is_row(line))
     headers = sum(1 for line in lines if _is_header(line))
     return rows + headers if headers or rows > 1 else 0
 
@@ -130,11 +130,16 @@ def parse(text: str) -> Topology:
     return Topology(tuple(gpus[index] for index in sorted(gpus)), _links(words), nics, "NUMA Affinity" in tail)
 
 
+def _is_row(line: str) -> bool:
+    words = line.split()[:2]
+    return len(words) > 1 and bool(_GPU.match(words[0])) and bool(_LINK.match(words[1]))
+
+
 def _is_header(line: str) -> bool:
     bare = _TAIL_PATTERN.sub(" ", line).split()
-    if not bare or not _GPU.match(bare[0]):
+    if not bare or not _GPU.match(bare[0]) or any(_LINK.fullmatch(word) for word in bare[1:]):
         return False
-    return not any(_LINK.fullmatch(token) for token in bare[1:]) and (bool(_TAIL_PATTERN.search(line)) or len(bare) > 1)
+    return bool(_TAIL_PATTERN.search(line)) or (len(bare) > 1 and all(re.fullmatch(r"[A-Za-z][\w.-]*\d", word) for word in bare))
 
 
 def _is_end(line: str) -> bool:

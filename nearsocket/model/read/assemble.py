@@ -63,6 +63,7 @@ def host(snapshot: Snapshot, near: Optional[frozenset[int]] = None) -> Host:
         near=near,
         notes=notes.lines(),
         cmdline=cmdline.cmdline(snapshot.text("kernel.cmdline")),
+        program={key: str(value) for key, value in snapshot.program.items() if isinstance(value, (str, int, float))},
     )
 
 

@@ -118,13 +118,16 @@ def _gpu(
 
 
 def _nvml_claims(told: Mapping[str, Any], nodes: Sequence[Node]) -> tuple[NodeClaim, ...]:
-    """NVML's word is its CPU list, which shows when it spans nodes; its node's number only where there is no list."""
+    """NVML's words: its CPU list, which shows when it spans nodes, and the node's number where that says something else."""
     if not told:
         return ()
     cpus, number = take.text(told.get("cpus")), take.number(told.get("numa_node"))
-    if cpus is not None:
-        return (claims.by_cpus("nvml", cpus, nodes),)
-    return (claims.by_number("nvml", "N/A" if number is None else str(number), nodes),)
+    if cpus is None:
+        return (claims.by_number("nvml", "N/A" if number is None else str(number), nodes),)
+    listed = claims.by_cpus("nvml", cpus, nodes)
+    if number is None or listed.node == number:
+        return (listed,)
+    return (listed, claims.by_number("nvml memory affinity", str(number), nodes))
 
 
 def _row_claims(row: Optional[TopoRow], nodes: Sequence[Node]) -> tuple[NodeClaim, ...]:

@@ -80,7 +80,7 @@ def port(command: Sequence[str]) -> Optional[int]:
     return None
 
 
-_LOG_RANK = re.compile(r"\brank ([0-9]{1,6}) nranks ([0-9]{1,6})\b")
+_LOG_RANK = re.compile(r"\brank ([0-9]{1,6}) n[Rr]anks ([0-9]{1,6})\b")
 
 
 def logged_rank(log: str) -> Optional[int]:

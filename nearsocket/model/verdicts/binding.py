@@ -1,6 +1,6 @@
 """Where a process can put memory, as the kernel enforces it now, and whether that is near its GPU.
 
-The live policy and cpuset are judged, never the arguments that asked for them (FIELD_NOTES 5).
+The live policy and cpuset are judged, never the arguments that asked for them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Optional
 from nearsocket.model import cpulist
 from nearsocket.model import near as nearness
 from nearsocket.model.finding import Evidence, Status
-from nearsocket.model.host import Host, Process
+from nearsocket.model.host import Buffer, Host, Process
 from nearsocket.model.verdicts.groups import Group, one_line, who
 
 _POLICY = re.compile(r"(?P<mode>[a-z]+(?: interleave| \(many\))?)(?:=[a-z|]+)?(?::(?P<nodes>[0-9,-]+))?\Z")
@@ -91,9 +91,37 @@ def near_cpus(host: Host, near: Iterable[int]) -> frozenset[int]:
 
 
 def one_socket(host: Host) -> bool:
-    """Whether every node with memory lies on one known socket, so that nothing can be far."""
-    sockets = {node.socket for node in host.nodes if not node.memoryless}
+    """Whether every node lies on one known socket, so that nothing can be far. A socket without memory counts too."""
+    sockets = {node.socket for node in host.nodes}
     return len(sockets) == 1 and None not in sockets
+
+
+def near_of(host: Host, process: Process) -> Optional[frozenset[int]]:
+    """The nodes near the process's GPUs; on a host with one socket every node. None where nothing says which GPUs it works on."""
+    if _guessed(host, process):
+        return None
+    return nearness.of_process(host, process) or _only_socket(host)
+
+
+def near_of_buffer(host: Host, buffer: Buffer) -> Optional[frozenset[int]]:
+    """The nodes near the GPUs of the processes that map the file; on a host with one socket every node. None as above."""
+    if any(_guessed(host, process) for process in host.processes if process.pid in buffer.pids):
+        return None
+    return nearness.of_buffer(host, buffer) or _only_socket(host)
+
+
+def _guessed(host: Host, process: Process) -> bool:
+    """Whether the process's GPUs are told by open devices alone and lie on several sockets.
+
+    CUDA opens every GPU that it can see, so such a process works on one of them, and both sockets would count as near.
+    """
+    if host.near is not None or process.gpu_bytes:
+        return False
+    return len({gpu.socket for gpu in map(host.gpu, process.gpus) if gpu is not None}) > 1
+
+
+def _only_socket(host: Host) -> Optional[frozenset[int]]:
+    return frozenset(node.id for node in host.nodes) if one_socket(host) else None
 
 
 def near_by_force(host: Host, process: Process) -> Optional[str]:
@@ -101,7 +129,7 @@ def near_by_force(host: Host, process: Process) -> Optional[str]:
 
     None where nothing does, or where it is not known.
     """
-    near, reach = nearness.of_process(host, process), shm_reach(host, process)
+    near, reach = near_of(host, process), shm_reach(host, process)
     if not near or reach is None or not reach.nodes or not reach.nodes <= near:
         return None
     return reach.by or "socket"
@@ -156,7 +184,7 @@ class RankVerdict:
 
 def judge_binding(host: Host, process: Process) -> RankVerdict:
     """Judge one rank's live CPUs and memory nodes against its GPU's socket."""
-    near, reach, name = nearness.of_process(host, process), memory_reach(host, process), who(process)
+    near, reach, name = near_of(host, process), memory_reach(host, process), who(process)
     if near is None:
         return RankVerdict(process, Status.UNKNOWN, f"{name}: the node of its GPU is not known")
     wanted, cpus = near_cpus(host, near), process.cpus

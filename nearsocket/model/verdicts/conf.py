@@ -6,6 +6,7 @@ then from /etc/nccl.conf: each fills in what is not set yet (NCCL src/misc/param
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
@@ -17,6 +18,7 @@ from nearsocket.model.verdicts.groups import Group, one_line
 
 SYSTEM_FILE = "/etc/nccl.conf"
 USER_FILE = ".nccl.conf"
+ROOTS_FILE = posixpath.join("/root", USER_FILE)
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def applicable(host: Host, group: Group) -> tuple[ConfFile, ...]:
 
 def _own(group: Group, path: str) -> bool:
     """Whether a ~/.nccl.conf can be the group's: root's is root's alone, the names of others are not in the snapshot."""
-    return (path == f"/root/{USER_FILE}") == any(process.uid == 0 for process in group.processes)
+    return (path == ROOTS_FILE) == any(process.uid == 0 for process in group.processes)
 
 
 def clashes(host: Host, group: Group) -> tuple[Clash, ...]:

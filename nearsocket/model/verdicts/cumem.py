@@ -174,7 +174,7 @@ def log_placement(log: NcclLog, near: Optional[frozenset[int]], subject: str = "
     if far:
         where = f"node {cpulist.render(line.node for line in far if line.node >= 0)}"
         summary = f"far: {len(far)} of {len(log.numa)} cuMem host buffers on {where}, GPUs on node {cpulist.render(near or ())}"
-        remedy = "the driver takes the node from the GPU (CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, unknown means 0): check numa_node of the GPUs, or bind"
+        remedy = "cat /sys/bus/pci/devices/*/numa_node  # the driver takes the node from the GPU, and 0 where it is unknown"
         return failed(subject, summary, _evidence((line.line for line in far), source), remedy)
     shm = (*log.mmap, *log.imported)
     if shm:

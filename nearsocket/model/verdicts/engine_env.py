@@ -1,4 +1,4 @@
-"""What an engine does with NCCL_CUMEM_ENABLE: the environment that it was given, its release, its options (FIELD_NOTES 5)."""
+"""What an engine does with NCCL_CUMEM_ENABLE: the environment that it was given, its release, its options."""
 
 from __future__ import annotations
 

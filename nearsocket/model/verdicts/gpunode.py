@@ -23,7 +23,7 @@ def judge_claims(
     `sockets`: every node that is online to its socket, None where that is not known; empty where the nodes are not
     known (a pasted table shows GPUs only). A claim over several sockets (a virtual machine's "all CPUs") names nothing.
     """
-    evidence = [told(claim.source, claim.text) for claim in claims]
+    evidence = [told(claim.source, claim.text) for claim in claims] or [Evidence("sources of the node", "none was read")]
     if len(sockets) == 1:
         only = next(iter(sockets))
         evidence.append(Evidence("nodes online", cpulist.render(sockets)))

@@ -10,6 +10,8 @@ from typing import Optional
 from nearsocket.model.finding import Evidence, Finding, not_applicable, unknown
 from nearsocket.model.host import Container, Engine, Host, Process, Unit
 
+#: What to run where this user could not look into the processes.
+AS_ROOT = "sudo nearsocket audit @local  # from elsewhere: nearsocket audit root@HOST"
 _RUNS_CONTAINER = re.compile(r"\b(?:docker|podman)\b.*\b(?:run|start)\b", re.DOTALL)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 
@@ -118,11 +120,14 @@ def who(process: Process) -> str:
 
 
 def blind_spot(host: Host) -> Optional[str]:
-    """Why processes may exist that this snapshot does not show; None where it shows them all."""
+    """Why processes that matter may exist that this snapshot does not show; None where it shows them all.
+
+    On a host without a GPU a few processes that even root may not look into are no gap: they can hold no GPU.
+    """
     source = host.source("processes")
     if not source.ok:
         return f"the processes could not be read ({source.status.value}: {one_line(source.reason or 'no reason given')})"
-    if source.reason:
+    if source.reason and (host.uid != 0 or host.gpus):
         return f"the processes were read in part ({one_line(source.reason)})"
     if host.uid != 0:
         return f"read as user id {host.uid if host.uid is not None else 'unknown'}, which cannot look into other users' processes"
@@ -143,7 +148,7 @@ def nothing_runs(host: Host) -> Optional[Finding]:
         )
     blind = blind_spot(host)
     if blind is not None:
-        return unknown(host.name, blind, (Evidence("processes", blind),), "sudo nearsocket audit @local")
+        return unknown(host.name, blind, (Evidence("processes", blind),), AS_ROOT)
     seen = f"{len(host.processes)} processes looked at; none holds a GPU or maps an nccl- file"
     return not_applicable(host.name, "no process holds a GPU or an nccl- file", (Evidence("processes", seen),))
 
@@ -151,10 +156,9 @@ def nothing_runs(host: Host) -> Optional[Finding]:
 def hidden_processes(host: Host) -> tuple[Finding, ...]:
     """An unknown on the host where some process that holds a GPU may not be in the snapshot; empty where none can hide.
 
-    NVML lists every user's GPU processes, so another user than root misses none as long as NVML was read.
+    NVML lists every user's GPU processes and each of them is in the snapshot, readable or not: none hides where NVML was read.
     """
-    source = host.source("processes")
     blind = blind_spot(host)
-    if blind is None or (source.ok and not source.reason and host.source("nvml").ok):
+    if blind is None or (host.source("processes").ok and host.source("nvml").ok):
         return ()
-    return (unknown(host.name, blind, (Evidence("processes", blind),), "sudo nearsocket audit @local"),)
+    return (unknown(host.name, blind, (Evidence("processes", blind),), AS_ROOT),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Optional
+from typing import Optional
 
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown, warned
 from nearsocket.model.host import Host
@@ -50,8 +50,10 @@ def judge_conflicts(host: Host) -> Finding:
 def judge_next_kernel(host: Host) -> Finding:
     """Whether the kernel of the next boot has a module of the driver's version."""
     images = mapping(host, "kernel.images")
-    found = {str(k): v for k, v in _map(images.get("nvidia_module")).items()}
-    installed = [str(release) for release in images.get("installed") or [] if isinstance(release, str)]
+    modules = images.get("nvidia_module")
+    found = {str(k): v for k, v in modules.items() if isinstance(v, list)} if isinstance(modules, Mapping) else {}
+    listing = images.get("installed")
+    installed = [release for release in listing if isinstance(release, str)] if isinstance(listing, list) else []
     if not installed:
         summary = f"the installed kernels are not known: {why(host, 'kernel.images')}"
         return unknown(host.name, summary, because(host, "kernel.images"), "ls /lib/modules; dkms status")
@@ -84,7 +86,3 @@ def judge_next_kernel(host: Host) -> Finding:
 def release_key(release: str) -> tuple[tuple[int, str], ...]:
     """A kernel release for sorting: numbers as numbers, so that 6.10 follows 6.9."""
     return tuple((int(part), "") if part.isdigit() else (0, part) for part in re.findall(r"\d+|[a-z]+", release.lower()))
-
-
-def _map(value: Any) -> Mapping[Any, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -22,8 +22,9 @@ PRESENT_SHARE = 0.99
 EVIDENCE_FILES = 12
 
 RESTART = (
-    "restart the engine bound to the near node: NCCL pins these pages, they cannot be moved. By force: NCCL_CUMEM_ENABLE=1 (NCCL 2.24 or"
-    " newer, driver for CUDA 12.6 or newer, --cap-add SYS_NICE), or docker run --cpuset-mems NEAR, or numactl --membind NEAR"
+    "restart the engine bound to the near node: NCCL pins these pages, they cannot be moved. By force: NCCL_CUMEM_ENABLE=1"
+    " (NCCL 2.24 or newer, driver for CUDA 12.6 or newer, --cap-add SYS_NICE), or docker run --cpuset-mems NEAR, or"
+    " numactl --membind NEAR"
 )
 
 
@@ -131,8 +132,8 @@ def placement_finding(
 
 
 NO_BUFFERS = (
-    "no ring buffer is shown, which proves nothing: cuMem or P2P in use, the wrong process, no permission, no communicator yet, or the"
-    " process is gone"
+    "no ring buffer is shown, which proves nothing: cuMem or P2P in use, the wrong process, no permission, no communicator"
+    " yet, or the process is gone"
 )
 HOW_TO_SHOW = (
     "read every rank's /proc/PID/numa_maps as root after the first request, or NCCL's log with NCCL_DEBUG=INFO"
@@ -142,14 +143,15 @@ NAME_NEAR = "say where the GPUs are: --near NODES (cat /sys/bus/pci/devices/ADDR
 
 
 def percent(part: int, whole: int) -> str:
-    """A share as text with a digit that matters: `0.4 %`, `100 %`, `99.97 %`; never rounded up to all."""
+    """A share as text with the digits that matter: `0.99 %`, `100 %`, `99.97 %`; never rounded up to a limit or to all."""
     if not whole:
         return "0 %"
     share = 100 * part / whole
     if part == whole or share == int(share):
         return f"{int(share)} %"
-    digits = 1 if 1 <= share < 99 else 2
-    return f"{share:.{digits}f} %"
+    digits = 1 if 10 <= share < 99 else 2
+    scale = 10**digits
+    return f"{int(share * scale) / scale or 1 / scale:.{digits}f} %"
 
 
 def mib(count: int) -> str:

@@ -15,9 +15,19 @@ UNEVEN_SHARE, UNEVEN_BYTES = 0.10, 4 * GIB
 LOOK = "numactl -H; sudo dmidecode -t memory | grep -E 'Locator|Size'"
 
 
-def judge_nodes(subject: str, nodes: Sequence[Node], near: Iterable[int], evidence: Sequence[Evidence] = ()) -> Finding:
-    """Whether every node has memory and CPUs, in even amounts; `near`: the nodes that GPUs use, which must have memory."""
+def judge_nodes(
+    subject: str,
+    nodes: Sequence[Node],
+    near: Iterable[int],
+    evidence: Sequence[Evidence] = (),
+    gpu_memory: frozenset[int] = frozenset(),
+) -> Finding:
+    """Whether every node has memory and CPUs, in even amounts.
+
+    `near`: the nodes that GPUs use, which must have memory. `gpu_memory`: nodes that are a GPU's own memory, not judged.
+    """
     shown = [*evidence, *(Evidence(f"node {node.id}", _told(node)) for node in nodes)]
+    nodes = [node for node in nodes if node.id not in gpu_memory]
     bare = {node.id for node in nodes if node.memoryless}
     near_bare = bare & set(near)
     if near_bare:
@@ -41,6 +51,7 @@ def judge_nodes(subject: str, nodes: Sequence[Node], near: Iterable[int], eviden
         note = "; NCCL ranks can disagree on where cuMem host memory goes" if bare or cpuless else ""
         return warned(subject, "; ".join(faults) + note, shown, LOOK)
     empty = f"; node {cpulist.render(bare)} is empty, far from every GPU" if bare else ""
+    empty += f"; node {cpulist.render(gpu_memory)} is GPU memory" if gpu_memory else ""
     each = ", ".join(f"node {id} {gib(total)}" for id, total in sorted(totals.items()))
     return passed(subject, f"every node with CPUs has memory: {each}{empty}", shown)
 

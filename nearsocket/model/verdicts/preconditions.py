@@ -1,4 +1,4 @@
-"""What has to hold before cuMem can be pinned, and what speaks against it on this host (FIELD_NOTES 2).
+"""What has to hold before cuMem can be pinned, and what speaks against it on this host.
 
 NCCL's own log says it best (`cumem.obstacles`); here is what the host shows without a log.
 """
@@ -102,7 +102,8 @@ def _nodes(host: Host) -> Item:
         names = f"node {cpulist.render(node.id for node in odd)} without memory or without CPUs"
         remedy = "populate the node or hide it (numa=off hides all; firmware settings), or bind instead of pinning cuMem"
         return Item(Status.FAIL, f"{names}: ranks then disagree on where to allocate", Evidence("nodes", names), remedy)
-    text = f"all {len(host.nodes)} nodes have memory and CPUs"
+    count = len(host.nodes)
+    text = f"all {count} nodes have memory and CPUs" if count > 1 else "the one node has memory and CPUs"
     return Item(Status.PASS, text, Evidence("nodes", text), "")
 
 
@@ -154,7 +155,7 @@ def _user(group: Group) -> Optional[Item]:
     # A rootless podman's root has another uid on the host, so the host's uid says nothing there.
     if not _gated(group):
         return None
-    other = next((process for process in group.ranks if process.uid != 0), None)
+    other = next((process for process in group.ranks if process.uid > 0), None)
     if other is None:
         return None
     text = f"{who(other)} is not root in its container (uid {other.uid}): the probe of host memory fails"

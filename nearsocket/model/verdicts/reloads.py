@@ -20,7 +20,7 @@ LISTED = (
 
 def with_gpus(host: Host) -> tuple[Container, ...]:
     """The running containers that asked for GPUs: by request, by the nvidia runtime, by CDI or by device node."""
-    return tuple(c for c in host.containers if c.gpu_requests or c.cdi_devices or any(_GPU_DEVICE.match(d) for d in c.devices))
+    return tuple(c for c in host.containers if c.gpu_requests or _lists(c) or _by_runtime(host, c))
 
 
 def nothing_to_lose(host: Host) -> Optional[Finding]:
@@ -39,7 +39,7 @@ def judge_visible(host: Host, container: Container) -> Finding:
     """Whether a container's GPUs are there: devices that exist, CDI names that are defined, processes that hold one."""
     subject = subject_of(container)
     evidence = [_asked(container)]
-    look = f"{container.runtime} exec {quoted(container.name or container.id)} nvidia-smi -L"
+    look = f"{_inside_command(container)} nvidia-smi -L"
     again = f"{container.runtime} restart {quoted(container.name or container.id)}; {look}"
     nodes = {str(entry.get("path")) for entry in entries(host, "dev.char") if entry.get("path")}
     gone = [device for device in container.devices if _GPU_DEVICE.match(device) and nodes and device not in nodes]
@@ -81,7 +81,17 @@ def judge_reload(host: Host, container: Container) -> Finding:
         evidence.append(told("docker.info CgroupDriver", driver))
         if driver != "systemd":
             return passed(subject, f"cgroup driver {driver}: systemd does not write its device rules", evidence)
-    if not container.cdi_devices and not any(_GPU_DEVICE.match(device) for device in container.devices):
+    known = _known_to_systemd(host, container)
+    if known is None:
+        evidence += [
+            told("docker.info DiscoveredDevices", listed(_discovered(host))),
+            told("docker.info ServerVersion", _version(host)),
+        ]
+        summary = "Docker 29 may have listed its GPUs by CDI or injected them by a hook, which a daemon-reload undoes"
+        return unknown(
+            subject, summary, evidence, f"{_inside_command(container)} printenv NVIDIA_VISIBLE_DEVICES  # void: listed by CDI"
+        )
+    if not known:
         summary = "its GPUs were injected by a hook and systemd does not know them: the next daemon-reload takes them away"
         return warned(subject, summary, evidence, LISTED)
     unlinked = _unlinked(host)
@@ -107,6 +117,59 @@ def subject_of(container: Container) -> str:
 def _asked(container: Container) -> Evidence:
     words = (*container.gpu_requests, *container.cdi_devices, *(d for d in container.devices if "nvidia" in d))
     return told(f"containers {container.id[:12]}", f"asked for {listed(words)}")
+
+
+def _lists(container: Container) -> bool:
+    """Whether the container's own description lists GPUs, so that systemd was told of them."""
+    return bool(container.cdi_devices) or any(_GPU_DEVICE.match(device) for device in container.devices)
+
+
+def _known_to_systemd(host: Host, container: Container) -> Optional[bool]:
+    """Whether systemd was told of the container's GPUs; None where Docker chose by itself and does not say what.
+
+    The nvidia runtime lists devices in its CDI modes; "auto" is one from toolkit 1.18 on. Docker 29 hands `--gpus` to CDI where
+    it finds NVIDIA's CDI devices (moby 50228), later versions may prefer the hook again.
+    """
+    if _lists(container):
+        return True
+    if not container.gpu_requests and _by_runtime(host, container):
+        toolkit = mapping(host, "container.toolkit")
+        found = re.search(r'^\s*mode\s*=\s*"([a-z-]+)"', str(toolkit.get("config") or ""), re.MULTILINE)
+        mode = found[1] if found else "auto"
+        return mode in ("cdi", "jit-cdi") or (mode == "auto" and _numbers(str(toolkit.get("version"))) >= (1, 18))
+    if (
+        container.runtime == "docker"
+        and _numbers(_version(host)) >= (29,)
+        and any("nvidia.com/" in name for name in _discovered(host))
+    ):
+        return None
+    return False
+
+
+def _by_runtime(host: Host, container: Container) -> bool:
+    """Whether the nvidia runtime gave the container GPUs: it runs under it, and asks for some or has a process that holds one."""
+    entry = next((e for e in entries(host, "containers") if e.get("id") == container.id), {})
+    if "nvidia" not in str(entry.get("runtime_name")):
+        return False
+    asked = container.environ.get("NVIDIA_VISIBLE_DEVICES", "")
+    return asked not in ("", "void", "none") or any(p.gpus and _inside(p, container) for p in host.processes)
+
+
+def _discovered(host: Host) -> list[str]:
+    found = mapping(host, "docker.info").get("DiscoveredDevices")
+    return [str(name) for name in found] if isinstance(found, list) else []
+
+
+def _version(host: Host) -> str:
+    return str(mapping(host, "docker.info").get("ServerVersion") or "?")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _inside_command(container: Container) -> str:
+    return f"{container.runtime} exec {quoted(container.name or container.id)}"
 
 
 def _present(host: Host) -> list[Evidence]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from nearsocket.model import cpulist
-from nearsocket.model import near as nearness
 from nearsocket.model.host import Engine, Host
-from nearsocket.model.verdicts.binding import near_cpus
+from nearsocket.model.verdicts.binding import memory_nodes, near_cpus, near_of
 from nearsocket.model.verdicts.groups import Group, quoted
 
-#: What NCCL has to be told so that its log proves transports and host buffers (FIELD_NOTES 3).
+#: What NCCL has to be told so that its log proves transports and host buffers.
 NCCL_DEBUG = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,BOOTSTRAP,SHM,ALLOC,ALLOC_HOST NCCL_DEBUG_FILE=/tmp/nccl.%h.%p"
 
 _ROOM = "# first see that the near node has room for what the engine pins: numastat -m"
@@ -17,13 +16,18 @@ _LOST = "# started by a unit or script: add the two options to its run line inst
 
 def bind(host: Host, group: Group) -> str:
     """How to bind the group by force: its container's cpuset, its unit, numactl; per rank where its GPUs are on two sockets."""
-    per_rank = [nearness.of_process(host, process) for process in group.ranks]
+    per_rank = [near_of(host, process) for process in group.ranks]
     near = frozenset(node for nodes in per_rank for node in nodes or ())
     if not near or None in per_rank:
         return "name the GPUs' nodes: nearsocket audit --near NODES (cat /sys/bus/pci/devices/ADDRESS/numa_node)"
     if len({nodes for nodes in per_rank if nodes}) > 1 or len({host.socket_of(node) for node in near}) > 1:
         return _bind_each_rank(group)
-    nodes, cpus = cpulist.render(near), cpulist.render(near_cpus(host, near))
+    nodes, cpus = cpulist.render(near & memory_nodes(host)), cpulist.render(near_cpus(host, near))
+    if not nodes:
+        empty = (
+            f"node {cpulist.render(near)}, the GPUs' own, has no memory: populate its slots, or move the GPUs to the other socket"
+        )
+        return f"# nothing can be bound near: {empty}\nnumactl -H"
     if group.container is not None:
         name, cpuset = group.container_word, f"--cpuset-cpus={cpus} --cpuset-mems={nodes}"
         return f"{_ROOM}\n{group.runtime} update {cpuset} {name} && {group.runtime} restart {name}\n{_LOST}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Optional
 
 from nearsocket.model import cpulist, near
@@ -9,6 +10,9 @@ from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, 
 from nearsocket.model.host import Host
 from nearsocket.model.verdicts import binding
 from nearsocket.model.verdicts.reading import because, files, mapping, refused, text, told, why
+
+#: GPUs whose memory the kernel manages as nodes of their own, by name.
+_COHERENT = re.compile(r"\bG[BH][0-9]{2,3}\b")
 
 
 def without_gpu(host: Host) -> Optional[Finding]:
@@ -78,11 +82,23 @@ def own_nodes(host: Host) -> frozenset[int]:
     return frozenset(own)
 
 
+def gpu_memory_nodes(host: Host) -> frozenset[int]:
+    """The nodes that are GPUs' own memory: those without CPUs where the GPUs are coherent ones (GH200, GB200, ...)."""
+    if not any(_COHERENT.search(gpu.name) for gpu in host.gpus):
+        return frozenset()
+    return frozenset(node.id for node in host.nodes if node.cpuless)
+
+
 def near_unknown(host: Host) -> Finding:
     """The finding to give where GPUs are there and no source says which nodes are near."""
     claims = tuple(told(f"{claim.source} {gpu.pci}", claim.text) for gpu in host.gpus for claim in gpu.claims)
     summary = "which nodes are near is not known: no source names a GPU's node (see topology.gpu-node)"
-    return unknown(host.name, summary, claims, f"nearsocket audit --near 0 {host.name}  # with the nodes of the GPUs' socket")
+    return unknown(
+        host.name,
+        summary,
+        claims or because(host, "pci", "nvml"),
+        f"nearsocket audit --near 0 {host.name}  # with the nodes of the GPUs' socket",
+    )
 
 
 def no_memory(nodes: frozenset[int]) -> Finding:

@@ -37,24 +37,29 @@ class GroupLog:
 
 def group_log(host: Host, group: Group) -> Optional[GroupLog]:
     """What NCCL wrote for this group's processes; None where no log was found."""
-    entries = host.source("nccl.logs").data
-    texts: dict[str, str] = {}
     parts = []
-    for entry in entries if isinstance(entries, list) else []:
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("text"), str):
-            continue
-        owner = next((process for process in group.processes if process.pid == entry.get("pid")), None)
-        path = one_line(str(entry.get("path") or "NCCL log"))
-        if owner is not None and nccl_log.looks_like(entry["text"]):
-            parts.append(RankLog(owner, entry["text"], f"{path} line", nccl_log.parse(entry["text"])))
-            texts.setdefault(f"{path}\0{entry['text']}", entry["text"])
+    for process in group.processes:
+        text = process.nccl_log
+        if text and nccl_log.looks_like(text):
+            parts.append(RankLog(process, text, f"{_path(host, process)} line", nccl_log.parse(text)))
     if not parts:
         return None
-    whole = nccl_log.parse("\n".join(texts.values()) + "\n")
+    # Ranks that write into one file each show all of it: once is enough.
+    texts = list(dict.fromkeys(part.text for part in parts))
+    whole = nccl_log.parse("\n".join(texts) + "\n")
     heard = {part.process.pid for part in parts}
     complete = all(rank.pid in heard for rank in group.ranks) or len(whole.ranks) >= len(group.ranks) > 0
-    source = parts[0].source if len(texts) == 1 else "NCCL logs of the group, line"
+    source = parts[0].source if len(texts) == 1 else f"NCCL logs of pids {', '.join(map(str, sorted(heard)))}, line"
     return GroupLog(whole, source, tuple(parts), complete)
+
+
+def _path(host: Host, process: Process) -> str:
+    """The path of the process's log as the snapshot names it (by its pid or its container's), else a phrase."""
+    entries = host.source("nccl.logs").data
+    for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, Mapping) and entry.get("pid") in (process.pid, *process.nspid) and isinstance(entry.get("path"), str):
+            return one_line(entry["path"])
+    return f"NCCL log of pid {process.pid}"
 
 
 def logged_value(found: Optional[GroupLog], name: str) -> Optional[Evidence]:
@@ -95,7 +100,8 @@ def one_rank(host: Host, group: Group) -> Optional[Evidence]:
         beside = other.ppid == rank.ppid or (other.container is not None and other.container == rank.container)
         if other.pid != rank.pid and beside and holds_gpu(host, other):
             return None
-    return Evidence(f"/proc/{rank.pid}", f"one rank on GPU {one_line(rank.gpus[0], 20)}, no nccl- file: no second GPU to exchange with")
+    alone = f"one rank on GPU {one_line(rank.gpus[0], 20)}, no nccl- file: no second GPU to exchange with"
+    return Evidence(f"/proc/{rank.pid}", alone)
 
 
 def only_gpu(host: Host, group: Group) -> Optional[Evidence]:

@@ -1,0 +1,130 @@
+"""container.gpus-visible and host.daemon-reload-risk: what running containers have, and what a reload would take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nearsocket.model.host import Container, Host
+from tests import build
+from tests.checks.judging import host_with, one, status
+
+VISIBLE, RELOAD = "container.gpus-visible", "host.daemon-reload-risk"
+NODES: list[dict[str, Any]] = [
+    {"path": "/dev/nvidia0", "major": 195, "minor": 0},
+    {"path": "/dev/nvidia1", "major": 195, "minor": 1},
+]
+LINKS: list[dict[str, Any]] = [{"link": f"/dev/char/195:{n}", "target": f"../nvidia{n}"} for n in (0, 1)]
+SPEC = 'cdiVersion: 0.6.0\nkind: nvidia.com/gpu\ndevices:\n- name: "0"\n  containerEdits: {}\n- name: all\n'
+
+
+def box(driver: str | None = "systemd", chars: list[dict[str, Any]] | None = None, **changes: Any) -> Host:
+    info = build.source(status="denied") if driver is None else build.source(data={"CgroupDriver": driver})
+    sources = {"docker.info": info, "dev.char": build.source(data=[*NODES, *LINKS] if chars is None else chars)}
+    return host_with(sources, containers=(build.container(**changes),))
+
+
+def test_a_container_whose_processes_hold_gpus_has_them() -> None:
+    assert status(VISIBLE, box()) == "pass"
+
+
+def test_a_container_without_a_process_on_a_gpu_is_unknown_with_the_way_to_look() -> None:
+    finding = one(VISIBLE, host_with({}, processes=()))
+    assert finding.status.value == "unknown"
+    assert finding.remedy == "docker exec sglang nvidia-smi -L"
+
+
+def test_a_name_of_a_container_is_quoted_in_the_remedy() -> None:
+    odd = build.container(name="a; reboot")
+    assert "exec 'a; reboot' nvidia-smi" in (one(VISIBLE, host_with({}, processes=(), containers=(odd,))).remedy or "")
+
+
+def test_a_device_or_uuid_that_is_not_there_fails() -> None:
+    assert status(VISIBLE, box(devices=("/dev/nvidia7",))) == "fail"
+    assert status(VISIBLE, box(gpu_requests=("GPU-deadbeef",))) == "fail"
+    assert status(VISIBLE, box(gpu_requests=("GPU-00000000",))) == "pass"
+
+
+@pytest.mark.parametrize(
+    ("cdi", "wanted"), [("nvidia.com/gpu=0", "pass"), ("nvidia.com/gpu=all", "pass"), ("nvidia.com/gpu=5", "warn")]
+)
+def test_a_cdi_name_that_no_file_defines_warns(cdi: str, wanted: str) -> None:
+    sources = {"cdi": build.source(data={"/etc/cdi/nvidia.yaml": SPEC})}
+    assert status(VISIBLE, host_with(sources, containers=(build.container(gpu_requests=(), cdi_devices=(cdi,)),))) == wanted
+
+
+@pytest.mark.parametrize("id", [VISIBLE, RELOAD])
+def test_no_container_asked_for_a_gpu(id: str) -> None:
+    read = {"containers": build.source(data=[])}
+    assert status(id, host_with(read, containers=(build.container(gpu_requests=()),))) == "not-applicable"
+    assert status(id, host_with(read, containers=())) == "not-applicable"
+    assert (
+        status(id, host_with({"containers": build.source(status="absent", reason="no docker")}, containers=())) == "not-applicable"
+    )
+    assert status(id, host_with({"containers": build.source(status="denied")}, containers=())) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({}, "warn"),  # injected by a hook
+        ({"driver": "cgroupfs"}, "pass"),
+        ({"driver": None}, "unknown"),
+        ({"privileged": True}, "pass"),
+        ({"cdi_devices": ("nvidia.com/gpu=all",)}, "pass"),
+        ({"devices": ("/dev/nvidia0",)}, "pass"),
+        ({"devices": ("/dev/nvidia0",), "chars": NODES}, "warn"),
+        ({"devices": ("/dev/nvidia0",), "chars": []}, "unknown"),
+        ({"devices": ("/dev/nvidia-uvm",)}, "warn"),
+        ({"runtime": "podman", "driver": None}, "warn"),
+        ({"runtime": "podman", "driver": None, "cdi_devices": ("nvidia.com/gpu=all",)}, "pass"),
+    ],
+)
+def test_what_a_reload_takes(changes: dict[str, Any], wanted: str) -> None:
+    assert status(RELOAD, box(**changes)) == wanted
+
+
+def test_each_container_is_judged_by_itself() -> None:
+    boxes: tuple[Container, ...] = (build.container(), build.container(id="ffff", name="other", privileged=True))
+    assert status(RELOAD, host_with({"docker.info": build.source(data={"CgroupDriver": "systemd"})}, containers=boxes)) == "warn"
+
+
+def by_runtime(toolkit: dict[str, str], chars: list[dict[str, Any]] | None = None, runtime: str = "nvidia") -> Host:
+    """A container of the nvidia runtime, as `--runtime nvidia` makes it: no request, GPUs asked for by a variable."""
+    made = build.container(gpu_requests=(), environ={"NVIDIA_VISIBLE_DEVICES": "all"})
+    read = {
+        "containers": build.source(data=[{"id": made.id, "runtime_name": runtime}]),
+        "container.toolkit": build.source(data=toolkit),
+        "docker.info": build.source(data={"CgroupDriver": "systemd", "ServerVersion": "28.5.1"}),
+        "dev.char": build.source(data=[*NODES, *LINKS] if chars is None else chars),
+    }
+    return host_with(read, containers=(made,))
+
+
+@pytest.mark.parametrize(
+    ("toolkit", "wanted"),
+    [
+        ({"version": "1.18.0", "config": ""}, "pass"),
+        ({"version": "1.17.8", "config": '[nvidia-container-runtime]\nmode = "auto"\n'}, "warn"),
+        ({"version": "1.17.8", "config": '[nvidia-container-runtime]\nmode = "cdi"\n'}, "pass"),
+        ({"version": "1.18.0", "config": '[nvidia-container-runtime]\nmode = "legacy"\n'}, "warn"),
+        ({}, "warn"),
+    ],
+)
+def test_the_nvidia_runtimes_mode_decides_whether_devices_are_listed(toolkit: dict[str, str], wanted: str) -> None:
+    assert status(RELOAD, by_runtime(toolkit)) == wanted
+    assert status(VISIBLE, by_runtime(toolkit)) == "pass"
+
+
+def test_another_runtime_with_the_variable_asks_for_nothing() -> None:
+    assert status(RELOAD, by_runtime({}, runtime="runc")) == "not-applicable"
+
+
+def test_docker_29_with_cdi_devices_may_have_done_either() -> None:
+    info = {"CgroupDriver": "systemd", "ServerVersion": "29.1.0", "DiscoveredDevices": ["cdi: nvidia.com/gpu=all"]}
+    finding = one(RELOAD, host_with({"docker.info": build.source(data=info)}))
+    assert finding.status.value == "unknown"
+    assert "printenv NVIDIA_VISIBLE_DEVICES" in (finding.remedy or "")
+    older = {**info, "ServerVersion": "28.5.1"}
+    assert status(RELOAD, host_with({"docker.info": build.source(data=older)})) == "warn"
