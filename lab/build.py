@@ -54,7 +54,9 @@ def _as_root() -> list[str]:
     return [] if tools.is_root() else ["unshare", "--map-root-user", "--map-auto"]
 
 
-def _run(step: str, argv: Sequence[str], on_line: Callable[[str], None] = lambda _line: None, env: dict[str, str] | None = None) -> None:
+def _run(
+    step: str, argv: Sequence[str], on_line: Callable[[str], None] = lambda _line: None, env: dict[str, str] | None = None
+) -> None:
     code, tail = stream(argv, on_line, env=env)
     if code:
         raise LabError(f"expected {step} to succeed, found: {reason(tail)}", _hint(reason(tail)))
@@ -83,7 +85,7 @@ def _packages(recipe: Recipe, work: Path, target: Path, mode: str) -> None:
         f"--aptopt={settings}",
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.excluded),
         f"--include={','.join(recipe.packages)}",
-        f"--customize-hook={GUEST / 'customize.sh'} \"$1\"",
+        f'--customize-hook={GUEST / "customize.sh"} "$1"',
         recipe.suite,
         str(target),
         mirror.mirror(),

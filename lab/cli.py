@@ -8,6 +8,7 @@ import sys
 import click
 
 from lab import lifecycle, ssh, state
+from lab.demo import demo
 from lab.image import ensure, forget
 from lab.process import of_machine
 from lab.recipe import PROFILES, recipe
@@ -25,9 +26,23 @@ def lab_group() -> None:
 
 @lab_group.command()
 @click.argument("name", default="lab")
-@click.option("--shape", type=click.Choice(sorted(SHAPES)), default="two-socket", show_default=True, help="Sockets, nodes and memory.")
-@click.option("--hosts", type=click.IntRange(1, 8), default=1, show_default=True, help="How many machines; several are called NAME-1, NAME-2, ...")
-@click.option("--profile", type=click.Choice(sorted(PROFILES)), default="full", show_default=True, help="Image: with the container engines, or small.")
+@click.option(
+    "--shape", type=click.Choice(sorted(SHAPES)), default="two-socket", show_default=True, help="Sockets, nodes and memory."
+)
+@click.option(
+    "--hosts",
+    type=click.IntRange(1, 8),
+    default=1,
+    show_default=True,
+    help="How many machines; several are called NAME-1, NAME-2, ...",
+)
+@click.option(
+    "--profile",
+    type=click.Choice(sorted(PROFILES)),
+    default="full",
+    show_default=True,
+    help="Image: with the container engines, or small.",
+)
 @click.option("--port", type=click.IntRange(1024, 65535), help="The first machine's SSH port on 127.0.0.1; default: free ones.")
 @click.option("--timeout", "timeout_s", type=click.IntRange(10, 3600), default=300, show_default=True, help="Seconds for the boot.")
 def up(name: str, shape: str, hosts: int, profile: str, port: int | None, timeout_s: int) -> None:
@@ -54,7 +69,9 @@ def reset(machine: str) -> None:
 
 
 @lab_group.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("-l", "--user", type=click.Choice(ssh.USERS), default="root", show_default=True, help="ops has sudo, visitor has not.")
+@click.option(
+    "-l", "--user", type=click.Choice(ssh.USERS), default="root", show_default=True, help="ops has sudo, visitor has not."
+)
 @click.argument("machine", default="lab")
 @click.argument("remote", nargs=-1, type=click.UNPROCESSED)
 def ssh_(user: str, machine: str, remote: tuple[str, ...]) -> None:
@@ -113,6 +130,9 @@ def ssh_config(name: str) -> None:
     if record is None:
         raise lifecycle.LabError(f"expected a lab called {name}, found none", "nearsocket lab up")
     click.echo(str(state.LabFolder(record.name).ssh_config))
+
+
+lab_group.add_command(demo)
 
 
 @lab_group.group()

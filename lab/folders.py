@@ -100,5 +100,6 @@ def need_space(folder: Path, needed_mib: int, variable: str) -> None:
     free_mib = shutil.disk_usage(folder).free >> 20
     if free_mib < needed_mib:
         raise LabError(
-            f"expected {needed_mib} MiB free in {folder}, found {free_mib} MiB", f"free some, or set {variable} to a folder with room"
+            f"expected {needed_mib} MiB free in {folder}, found {free_mib} MiB",
+            f"free some, or set {variable} to a folder with room",
         )

@@ -68,7 +68,10 @@ def ensure(recipe: Recipe) -> Image:
 
 def _build(recipe: Recipe, cache: Path) -> Image:
     started = time.monotonic()
-    say("image", f"building {recipe.profile} {recipe.suite} ({len(recipe.packages)} packages and what they need), once for this recipe")
+    say(
+        "image",
+        f"building {recipe.profile} {recipe.suite} ({len(recipe.packages)} packages and what they need), once for this recipe",
+    )
     work = Path(tempfile.mkdtemp(prefix="build-", dir=cache))
     try:
         work.chmod(0o711)  # another user of a user namespace walks through it

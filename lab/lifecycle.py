@@ -123,7 +123,9 @@ def _again(record: LabRecord, wish: Wish) -> LabRecord:
         return record
     image = cached(recipe(record.profile))
     if image is None or image.digest != record.image:
-        raise LabError(f"expected the image {record.image} of lab {record.name}, found it gone", f"nearsocket lab down {record.name}")
+        raise LabError(
+            f"expected the image {record.image} of lab {record.name}, found it gone", f"nearsocket lab down {record.name}"
+        )
     running = []
     try:
         for one in dark:
@@ -163,7 +165,9 @@ def _ports(wish: Wish) -> tuple[int, ...]:
         wanted = tuple(range(wish.port, wish.port + wish.hosts))
         for port in wanted:
             if not machine.port_is_free(port):
-                raise machine.PortTaken(f"expected port {port} of 127.0.0.1 free, found it occupied", "take another --port, or leave it out")
+                raise machine.PortTaken(
+                    f"expected port {port} of 127.0.0.1 free, found it occupied", "take another --port, or leave it out"
+                )
         return wanted
     taken: list[int] = []
     while len(taken) < wish.hosts:
@@ -251,5 +255,3 @@ def kill(record: LabRecord, one: MachineRecord) -> bool:
         was_on = machine.power_off(one)
         state.write(record.with_machine(replace(one, powered=False)))
     return was_on
-
-

@@ -108,7 +108,9 @@ def check_alive(record: LabRecord, machine: MachineRecord, child: subprocess.Pop
     if child.poll() is not None:
         why = _why_ended(folder)
         if "host forwarding" in why:
-            raise PortTaken(f"expected port {machine.port} of 127.0.0.1 free for {machine.name}, found it occupied", "take another --port")
+            raise PortTaken(
+                f"expected port {machine.port} of 127.0.0.1 free for {machine.name}, found it occupied", "take another --port"
+            )
         raise BootFailed(f"expected {machine.name} to boot, found that its emulator ended: {why}")
     try:
         with Monitor(folder, timeout_s=10) as monitor:
@@ -117,7 +119,8 @@ def check_alive(record: LabRecord, machine: MachineRecord, child: subprocess.Pop
         return  # not listening yet, or just ended: the next look tells
     if status == "io-error":
         raise BootFailed(
-            f"expected {machine.name} to write to its disk, found the host's disk full", "set NEARSOCKET_LAB_STATE to a folder with room"
+            f"expected {machine.name} to write to its disk, found the host's disk full",
+            "set NEARSOCKET_LAB_STATE to a folder with room",
         )
 
 
@@ -132,7 +135,9 @@ def wait(record: LabRecord, running: Sequence[tuple[MachineRecord, subprocess.Po
                 waiting.remove((machine, child))
         if waiting and time.monotonic() > limit:
             names = ", ".join(machine.name for machine, _ in waiting)
-            raise BootFailed(f"expected {names} to answer within {timeout_s:.0f} s, found silence", "a busy host needs a longer --timeout")
+            raise BootFailed(
+                f"expected {names} to answer within {timeout_s:.0f} s, found silence", "a busy host needs a longer --timeout"
+            )
         if waiting:
             time.sleep(0.3)
 

@@ -43,7 +43,9 @@ class Monitor:
         try:
             line = self._lines.readline()
         except TimeoutError:
-            raise LabError("expected an answer from the emulator's monitor, found none", "nearsocket lab logs shows its console") from None
+            raise LabError(
+                "expected an answer from the emulator's monitor, found none", "nearsocket lab logs shows its console"
+            ) from None
         if not line:
             raise LabError("expected an answer from the emulator's monitor, found it gone", "nearsocket lab logs shows its console")
         answer: dict[str, Any] = json.loads(line)

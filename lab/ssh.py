@@ -99,7 +99,9 @@ def run(
             argv, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False, **given
         )
     except subprocess.TimeoutExpired:
-        raise LabError(f"expected {machine} to answer within {timeout_s:.0f} s, found nothing", f"nearsocket lab logs {machine}") from None
+        raise LabError(
+            f"expected {machine} to answer within {timeout_s:.0f} s, found nothing", f"nearsocket lab logs {machine}"
+        ) from None
 
 
 def answers(port: int, wait_s: float = 2.0) -> bool:
@@ -115,5 +117,3 @@ def answers(port: int, wait_s: float = 2.0) -> bool:
 def authorized_keys(folder: LabFolder) -> bytes:
     """The guest's authorized_keys."""
     return (public(folder.key) + "\n").encode()
-
-

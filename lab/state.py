@@ -43,7 +43,9 @@ class LabRecord:
         for machine in self.machines:
             if machine.name == name:
                 return machine
-        raise LabError(f"expected a machine of lab {self.name}, found {name!r}", f"it has {', '.join(m.name for m in self.machines)}")
+        raise LabError(
+            f"expected a machine of lab {self.name}, found {name!r}", f"it has {', '.join(m.name for m in self.machines)}"
+        )
 
     def with_machine(self, changed: MachineRecord) -> LabRecord:
         """The record with one machine replaced."""
