@@ -250,14 +250,20 @@ def down(name: str | None) -> list[str]:
     return ended
 
 
-def reset(record: LabRecord, one: MachineRecord) -> float:
-    """Put a machine back to its state after the first boot, with today's clock; returns the seconds to the first SSH command."""
+def save(record: LabRecord, one: MachineRecord, snapshot: str) -> None:
+    """Save a machine as it is now, for `reset` to go back to."""
+    with locked(LabFolder(record.name).lock, record.name), Monitor(LabFolder(record.name).machine(one.name)) as monitor:
+        monitor.save(snapshot)
+
+
+def reset(record: LabRecord, one: MachineRecord, snapshot: str = machine.CLEAN) -> float:
+    """Put a machine back to a saved state and set its clock; returns the seconds to the first SSH command."""
     if not one.powered or process.of_machine(one.uuid) is None:
         raise LabError(f"expected {one.name} to run, found it off", f"nearsocket lab up {record.name}")
     started = time.monotonic()
     with locked(LabFolder(record.name).lock, record.name):
         with Monitor(LabFolder(record.name).machine(one.name)) as monitor:
-            monitor.load(machine.CLEAN)
+            monitor.load(snapshot)
         machine.set_clock(record, one)
     return time.monotonic() - started
 
