@@ -72,8 +72,8 @@ def up(wish: Wish) -> LabRecord:
     state.check_name(wish.name)
     shape(wish.shape)
     with interruptible():
-        folder = make_folder(state_folder(), "NEARSOCKET_LAB_STATE")
         tools.need(tools.TO_RUN)
+        folder = make_folder(state_folder(), "NEARSOCKET_LAB_STATE")
         with locked(LabFolder(wish.name).lock, wish.name):
             try:
                 _clean_crashed(wish.name)
