@@ -105,7 +105,7 @@ def test_a_bound_mount_outside_the_cpuset_is_ignored(full: LabHost) -> None:
 
 
 #: Somebody else's file in the cache, on the far node's account too: 5,120 pages.
-OTHER = "dd if=/dev/urandom of=/var/tmp/other bs=1M count=20 status=none; sync; cat /var/tmp/other >/dev/null; lab-cached /var/tmp/other"
+OTHER = "dd if=/dev/urandom of=/var/tmp/other bs=1M count=20 status=none; sync; cd /var/tmp; cat other >/dev/null; lab-cached other"
 
 
 @pytest.mark.parametrize("what", [1, 3])
