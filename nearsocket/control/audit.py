@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nearsocket.control import program, snapshots, waivers
 from nearsocket.control.scrub import Scrubber
-from nearsocket.control.target import Sudo, Target, Way
+from nearsocket.control.target import Ssh, Sudo, Target, Way
 from nearsocket.control.transport import Transport, TransportError, Trouble
 from nearsocket.control.transport.local import Local
 from nearsocket.control.transport.openssh import OpenSsh
@@ -27,7 +27,8 @@ from nearsocket.model.host import Host
 from nearsocket.model.judge import judge
 from nearsocket.model.report import HostReport, Report
 from nearsocket.model.snapshot import Snapshot
-from nearsocket.model.verdicts.reachable import REACHABLE, unreachable, unusable
+from nearsocket.model.text import one_line
+from nearsocket.model.verdicts.reachable import unclear, unreachable, unusable
 
 #: Troubles of a host that answers, and so is up.
 _ANSWERS = (
@@ -117,7 +118,7 @@ def _one(target: Target, saved: Snapshot | None, manner: Manner, children: Child
     try:
         snapshot = saved or collect(target, manner.timeout_s, children)
     except TransportError as error:
-        return _not_read(target, error, manner)
+        return not_read_report(target, error, manner)
     return judged(target, snapshot, manner)
 
 
@@ -166,13 +167,19 @@ def judged(target: Target, snapshot: Snapshot, manner: Manner) -> HostReport:
     if manner.save:
         snapshots.save(snapshot, manner.save)
     near = manner.near if manner.near is not None else target.near
-    host = read.host(snapshot, near)
+    try:
+        host = read.host(snapshot, near)
+    except Exception as error:  # a snapshot is outside text; what no parser foresaw must not stop the other hosts
+        found = f"expected a snapshot that can be parsed, found one that cannot ({type(error).__name__}: {error})"
+        hint = "report it with the snapshot: nearsocket audit --save DIR --scrub"
+        return not_read_report(target, TransportError(Trouble.ANSWER, one_line(found, 300), hint), manner)
     return _report(target, name, host.name, host.taken_at, host, judge(host, manner.checks), None, manner)
 
 
-def _not_read(target: Target, error: TransportError, manner: Manner) -> HostReport:
+def not_read_report(target: Target, error: TransportError, manner: Manner) -> HostReport:
+    """The report on a host that gave no usable answer."""
     name = manner.scrubber.host(target.name) if manner.scrubber else target.name
-    finding = not_read(name, error)
+    finding = not_read(name, error, by_hand(target.ssh) if target.ssh else None)
     if manner.scrubber:
         manner.scrubber.learn(target.name, name)
         if target.ssh:
@@ -182,20 +189,22 @@ def _not_read(target: Target, error: TransportError, manner: Manner) -> HostRepo
     return _report(target, target.name, name, moment, None, (finding,), finding.summary, manner)
 
 
-def not_read(name: str, error: TransportError) -> Finding:
-    """The finding about a host that gave no usable answer. Pure.
+def by_hand(ssh: Ssh) -> str:
+    """The command line that a person would try."""
+    options = [*(["-F", ssh.config_file] if ssh.config_file else []), *(["-i", ssh.key] if ssh.key else [])]
+    options += ["-p", str(ssh.port)] if ssh.port else []
+    return shlex.join(["ssh", *options, f"{ssh.user}@{ssh.hostname}" if ssh.user else ssh.hostname, "python3 --version"])
+
+
+def not_read(name: str, error: TransportError, command_line: str | None = None) -> Finding:
+    """The finding about a host that gave no usable answer; the remedy is what to look at, and `command_line` to see it. Pure.
 
     `fail` for one that is not reached in time or cannot be audited as it is; `unknown` for one that was reached and whose
     answer is cut or foreign.
     """
-    if error.answered:
-        found = unreachable(name, error.message, error.hint, "answer")
-    elif error.trouble in _ANSWERS:
-        found = unusable(name, error.message, error.hint or "", error.trouble.value)
-    else:
-        found = Finding(REACHABLE, Status.FAIL, name, f"the host could not be read: {error.message}", (), error.hint)
-    evidence = Evidence(error.trouble.value, error.evidence or error.message)
-    return dataclasses.replace(found, evidence=(evidence,))
+    remedy = f"{command_line}  # {error.hint}" if command_line else error.hint or ""
+    verdict = unclear if error.trouble is Trouble.ANSWER else unusable if error.trouble in _ANSWERS else unreachable
+    return verdict(name, error.message, remedy, Evidence(error.trouble.value, error.evidence or error.message))
 
 
 def scrubbed(finding: Finding, scrubber: Scrubber) -> Finding:

@@ -70,10 +70,7 @@ def member(
     name: str, connector: str, groups: list[str], data: Mapping[str, Any], where: str
 ) -> tuple[Target, tuple[schema.WaiverEntry, ...]]:
     """One host of an inventory, and the waivers in its data. `connector` is `ssh`, `local` or the class of another one."""
-    try:
-        known = schema.HostData.model_validate(dict(data))
-    except pydantic.ValidationError as error:
-        raise UsageError(f"{where}: host {name}: {schema.say(schema.worst(error))}") from None
+    known = schema.read_data(data, f"{where}: host {name}")
     if connector not in ("ssh", "local"):
         raise UsageError(
             f"{where}: host {name}: expected a host that is reached over SSH, or @local, found {connector}",

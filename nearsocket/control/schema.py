@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import pydantic
@@ -13,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from nearsocket.control.waivers import Waiver
 from nearsocket.model import cpulist
+from nearsocket.model.errors import UsageError
 from nearsocket.model.report import Maintenance
 from nearsocket.model.text import one_line
 
@@ -37,6 +39,14 @@ def _day(value: object) -> datetime.date:
 
 
 Day = Annotated[datetime.date, BeforeValidator(_day)]
+
+
+def _several(value: object) -> object:
+    return value.split(",") if isinstance(value, str) else value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_several)]
+Paths = Annotated[tuple[Path, ...], BeforeValidator(_several)]
 NodeList = Annotated[str, AfterValidator(_node_list)]
 Name = Annotated[str, Field(min_length=1), AfterValidator(_plain_name)]
 Line = Annotated[str, Field(min_length=1, max_length=300)]
@@ -133,6 +143,19 @@ class HostData(BaseModel):
     nearsocket_near: NodeList | None = None
     nearsocket_waivers: tuple[WaiverEntry, ...] = ()
     nearsocket_maintenance: MaintenanceEntry | None = None
+    nearsocket_strict: bool = False
+    nearsocket_only: Words = ()
+    nearsocket_checks: Paths = ()
+    nearsocket_save: Path | None = None
+    nearsocket_timeout: Annotated[float, Field(ge=1, le=3600)] = 60.0
+
+
+def read_data(data: Mapping[str, Any], where: str) -> HostData:
+    """The data of one host that an audit uses. Raises UsageError, one line."""
+    try:
+        return HostData.model_validate(dict(data))
+    except pydantic.ValidationError as error:
+        raise UsageError(f"{where}: {say(worst(error))}") from None
 
 
 def worst(error: pydantic.ValidationError) -> Any:

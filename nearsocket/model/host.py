@@ -183,7 +183,8 @@ class Engine(str, enum.Enum):
 class Process:
     """A process that uses a GPU, an nccl- file or belongs to an engine. `policy` is the task's memory policy text.
 
-    `mems_allowed` and `cpus` are what the kernel enforces now. `environ` is None where it could not be read or was wiped.
+    `mems_allowed` and `cpus` are what the kernel enforces now (empty where not read). `environ` is None where it could not
+    be read or was wiped. `gpus` are NVML's; the open devices' where NVML names no process at all. `uid` is -1 where not read.
     """
 
     pid: int

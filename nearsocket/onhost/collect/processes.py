@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator
 from typing import Any, Optional
 
@@ -49,8 +48,7 @@ def processes(context: Context) -> Source:
     gpu_bytes = _gpu_bytes(context.result("nvml").data)
     has_devices = context.has_nvidia_driver
     pids = sorted({*procfs.pids(), *gpu_bytes})
-    now = time.monotonic()
-    scans = children.stepwise(pids, lambda pid: _scan(pid, has_devices), STEP_LIMIT_S, now + SCAN_LIMIT_S)
+    scans = children.stepwise(pids, lambda pid: _scan(pid, has_devices), STEP_LIMIT_S, context.within(SCAN_LIMIT_S, 0.5))
     chosen: list[tuple[int, Optional[int]]] = []
     unreadable = unreached = 0
     for pid, scan in zip(pids, scans):
@@ -60,7 +58,7 @@ def processes(context: Context) -> Source:
             unreadable += 1
         elif scan.reason:
             unreached += 1
-    found = children.stepwise(chosen, lambda one: describe(*one), STEP_LIMIT_S, time.monotonic() + DETAIL_LIMIT_S)
+    found = children.stepwise(chosen, lambda one: describe(*one), STEP_LIMIT_S, context.within(DETAIL_LIMIT_S))
     entries = []
     for (pid, _), one in zip(chosen, found):
         entry: dict[str, Any] = {"pid": pid, **_EMPTY, **one.parts, "gpu_bytes": gpu_bytes.get(pid, {})}
