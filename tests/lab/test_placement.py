@@ -136,13 +136,17 @@ def test_this_kernel_has_no_reclaim_file_of_a_node(host: LabHost) -> None:
     assert host.sh("ls /sys/devices/system/node/node0/reclaim 2>/dev/null || echo none") == "none"
 
 
+#: Asks a cgroup to give memory back; where it has less than that, the kernel gives what it can and answers EAGAIN.
+RECLAIM = "if ! echo {size} >/sys/fs/cgroup/{cgroup}/memory.reclaim; then echo less; fi"
+
+
 def test_reclaim_of_a_cgroup_takes_only_what_was_charged_to_it(host: LabHost) -> None:
     host.sh("systemctl start weights.slice; systemd-run --quiet --wait --slice=weights.slice -p MemoryAccounting=yes lab-fill 0")
     assert host.free_mib() < 140
     host.fails("echo '900M nodes=0' >/sys/fs/cgroup/weights.slice/memory.reclaim")
-    host.sh("echo 100M >/sys/fs/cgroup/system.slice/memory.reclaim || :")  # another cgroup: it gives back little or nothing
+    host.sh(RECLAIM.format(size="100M", cgroup="system.slice"))  # another cgroup's memory.reclaim does not reach it
     assert host.free_mib() < 300
-    host.sh("echo 900M >/sys/fs/cgroup/weights.slice/memory.reclaim || :")  # EAGAIN where less than that was there
+    host.sh(RECLAIM.format(size="900M", cgroup="weights.slice"))
     assert host.free_mib() > 600
     host.sh(START)
     near(host.placement())
