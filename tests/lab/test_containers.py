@@ -26,7 +26,7 @@ def prepared(booted: LabRecord, profile: str) -> LabHost:
     machine = LabHost(booted, booted.machines[0])
     machine.reset()
     machine.sh(
-        "lab-rootfs >/var/tmp/rootfs.tar; docker import -q /var/tmp/rootfs.tar lab; podman import -q /var/tmp/rootfs.tar lab",
+        "lab-rootfs >/var/tmp/rootfs.tar; docker import /var/tmp/rootfs.tar lab; podman import -q /var/tmp/rootfs.tar lab",
         timeout_s=600,
     )
     machine.sh("rm /var/tmp/rootfs.tar; mkdir -p /run/ranks; sync; echo 3 >/proc/sys/vm/drop_caches")
