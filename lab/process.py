@@ -28,7 +28,7 @@ def started(pid: int) -> str:
 def is_over(pid: int, born: str) -> bool:
     """Whether a process has let go of all it held: gone, or a zombie whose last thread ended.
 
-    Its arguments vanish before that: memory goes first, files and their locks later, and a second emulator would find its disk locked.
+    Its arguments vanish earlier: memory goes first, files and their locks later. A second emulator would find its disk locked.
     """
     if started(pid) != born:
         return True
