@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nearsocket.model.check import check
+from nearsocket.model.exitcode import severity
 from nearsocket.model.finding import Evidence, Finding, Status, failed, not_applicable, passed, unknown, warned
 from nearsocket.model.host import Host
 from nearsocket.model.snapshot import MISSING, SourceStatus
-from nearsocket.model.verdicts.binding import SEVERITY
+from nearsocket.model.text import brief
 from nearsocket.model.verdicts.conf import applicable, clashes, file_clashes, files, missing_file
-from nearsocket.model.verdicts.enforced import cumem_in_force
-from nearsocket.model.verdicts.groups import Group, groups, nothing_runs, one_line
+from nearsocket.model.verdicts.groupfacts import GroupFacts, every_group
+from nearsocket.model.verdicts.groups import Group, groups
 from nearsocket.model.verdicts.remedies import enlarge_shm
 from nearsocket.model.verdicts.shm_size import judge_room
-from nearsocket.model.verdicts.transport import group_log, needs_no_host_buffers
 
 
 @check("nccl.shm-size")
@@ -36,23 +36,20 @@ def shm_size(host: Host) -> Iterable[Finding]:
 
     **Source**: statvfs of /proc/PID/root/dev/shm; NCCL src/transport/shm.cc, src/proxy.cc.
     """
-    idle = nothing_runs(host)
-    if idle is not None:
-        return [idle]
-    return [_shm_size(host, group) for group in groups(host)]
+    idle, running = every_group(host)
+    return [idle] if idle else list(map(_shm_size, running))
 
 
-def _shm_size(host: Host, group: Group) -> Finding:
-    log = group_log(host, group)
-    told, free = cumem_in_force(group, log), needs_no_host_buffers(host, group, log)
+def _shm_size(facts: GroupFacts) -> Finding:
+    host, group, told = facts.host, facts.group, facts.in_force
+    if facts.free is not None:
+        return facts.free
     if told is not None and told.status is Status.PASS:
         return not_applicable(group.subject, f"cuMem is {told.summary}", told.evidence)
-    if free is not None:
-        return not_applicable(group.subject, free.text, (free,))
     rooms = [judge_room(host, group, process) for process in group.ranks]
     if not rooms:
         return unknown(group.subject, "no process of it is known to hold a GPU yet, so there is no rank to judge")
-    room = min(rooms, key=lambda found: SEVERITY.index(found.status))
+    room = max(rooms, key=lambda found: severity(found.status))
     if room.status is Status.PASS:
         return passed(group.subject, room.text, room.evidence)
     if room.status is Status.UNKNOWN:
@@ -85,7 +82,7 @@ def conf_conflict(host: Host) -> Iterable[Finding]:
     gone = [(group, lost) for group in running for lost in [missing_file(host, group)] if lost is not None]
     unread = [unknown(group.subject, lost.text, (lost,), "cat the file in the engine's file system") for group, lost in gone]
     if not source.ok and (source.status is not SourceStatus.ABSENT or source is MISSING):
-        why = f"the conf files could not be read ({source.status.value}: {one_line(source.reason or 'no reason given')})"
+        why = f"the conf files could not be read ({source.status.value}: {brief(source.reason or 'no reason given')})"
         return [unknown(host.name, why, (Evidence("nccl.conf", why),), "sudo cat /etc/nccl.conf")]
     if not files(host):
         return unread or [not_applicable(host.name, "no NCCL conf file", (Evidence("nccl.conf", "no file that sets a variable"),))]
@@ -102,7 +99,7 @@ def _conf(host: Host, group: Group) -> Finding:
         remedy = "grep -n . /etc/nccl.conf ~/.nccl.conf  # keep the variable in one place: the unit's or container's environment"
         return make(group.subject, found[0].text + more, evidence, remedy)
     what = (
-        f"reads {', '.join(one_line(file.path) for file in seen)} without conflict"
+        f"reads {', '.join(brief(file.path) for file in seen)} without conflict"
         if seen
         else "its NCCL reads none of the conf files"
     )

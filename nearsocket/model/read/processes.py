@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
+from nearsocket.model.containment import same_container
 from nearsocket.model.host import Container, Gpu, Mount, Process
 from nearsocket.model.parsers import cgroup, mountinfo, pci, policy, procstatus, take
 from nearsocket.model.parsers.procstatus import ProcStatus
@@ -169,4 +170,4 @@ def _container_id(id: Optional[str], containers: Sequence[Container]) -> Optiona
     """The id as the runtime gives it (it may be the short form); the control group's where no runtime knows it."""
     if id is None:
         return None
-    return next((box.id for box in containers if len(box.id) >= 12 and id.startswith(box.id)), id)
+    return next((box.id for box in containers if same_container(box.id, id)), id)

@@ -13,8 +13,9 @@ from typing import Optional
 
 from nearsocket.model.finding import Evidence, Status
 from nearsocket.model.host import Engine, Host
+from nearsocket.model.text import brief
 from nearsocket.model.verdicts.engine_env import CUMEM, CUMEM_HOST, lookup, plain_environ
-from nearsocket.model.verdicts.groups import Group, one_line
+from nearsocket.model.verdicts.groups import Group
 
 SYSTEM_FILE = "/etc/nccl.conf"
 USER_FILE = ".nccl.conf"
@@ -31,8 +32,8 @@ class ConfFile:
     @property
     def evidence(self) -> Evidence:
         """The settings as one line."""
-        text = " ".join(f"{one_line(name, 60)}={one_line(value, 60)}" for name, value in self.settings.items())
-        return Evidence(one_line(self.path), text or "sets nothing")
+        text = " ".join(f"{brief(name, 60)}={brief(value, 60)}" for name, value in self.settings.items())
+        return Evidence(brief(self.path), text or "sets nothing")
 
 
 def parse(path: str, text: str) -> ConfFile:
@@ -100,18 +101,16 @@ def clashes(host: Host, group: Group) -> tuple[Clash, ...]:
             if name in environ:
                 before = [("the environment", environ[name]), *before]
             if before and before[0][1] != value:
-                winner = f"{one_line(before[0][0])} sets {one_line(before[0][1], 40)}, which wins"
-                found.append(Clash(Status.WARN, f"{one_line(file.path)} sets {_pair(name, value)}; {winner}"))
+                winner = f"{brief(before[0][0])} sets {brief(before[0][1], 40)}, which wins"
+                found.append(Clash(Status.WARN, f"{brief(file.path)} sets {_pair(name, value)}; {winner}"))
             elif not before and name == CUMEM and group.engine is Engine.SGLANG:
-                text = (
-                    f"{one_line(file.path)} sets {_pair(name, value)}; SGLang sets the variable first, so the file does not count"
-                )
+                text = f"{brief(file.path)} sets {_pair(name, value)}; SGLang sets the variable first, so the file does not count"
                 found.append(Clash(Status.WARN, text))
             elif not before and value == "0" and name in (CUMEM, CUMEM_HOST):
                 undone = name == CUMEM_HOST and environ.get(CUMEM) == "1"
                 what = f"which undoes {CUMEM}=1 of the environment" if undone else "so buffers go to /dev/shm"
                 status = Status.FAIL if undone else Status.WARN
-                found.append(Clash(status, f"{one_line(file.path)} sets {_pair(name, value)}, {what}"))
+                found.append(Clash(status, f"{brief(file.path)} sets {_pair(name, value)}, {what}"))
     found += [Clash(Status.WARN, text) for text in _unseen(host, group, seen)]
     return tuple(sorted(found, key=lambda clash: clash.status is not Status.FAIL))
 
@@ -123,15 +122,15 @@ def file_clashes(seen: tuple[ConfFile, ...]) -> tuple[Clash, ...]:
         for name, value in file.settings.items():
             other = next((o for o in seen[:index] if o.settings.get(name, value) != value), None)
             if other is not None:
-                wins = f"{one_line(other.path)} sets {one_line(other.settings[name], 40)}, which wins for its user"
-                found.append(Clash(Status.WARN, f"{one_line(file.path)} sets {_pair(name, value)}; {wins}"))
+                wins = f"{brief(other.path)} sets {brief(other.settings[name], 40)}, which wins for its user"
+                found.append(Clash(Status.WARN, f"{brief(file.path)} sets {_pair(name, value)}; {wins}"))
             elif value == "0" and name in (CUMEM, CUMEM_HOST):
-                found.append(Clash(Status.WARN, f"{one_line(file.path)} sets {_pair(name, value)}, so buffers go to /dev/shm"))
+                found.append(Clash(Status.WARN, f"{brief(file.path)} sets {_pair(name, value)}, so buffers go to /dev/shm"))
     return tuple(found)
 
 
 def _pair(name: str, value: str) -> str:
-    return f"{one_line(name, 60)}={one_line(value, 40)}"
+    return f"{brief(name, 60)}={brief(value, 40)}"
 
 
 def _unseen(host: Host, group: Group, seen: tuple[ConfFile, ...]) -> list[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Optional
 
+from nearsocket.model.containment import same_container
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown, warned
-from nearsocket.model.host import Container, Host, Process
-from nearsocket.model.verdicts.groups import one_line, quoted
+from nearsocket.model.host import Container, Host
+from nearsocket.model.text import brief
+from nearsocket.model.verdicts.groups import quoted
 from nearsocket.model.verdicts.reading import because, entries, files, listed, mapping, refused, told, why
 
 _GPU_DEVICE = re.compile(r"/dev/nvidia\d+\Z")
@@ -55,9 +57,9 @@ def judge_visible(host: Host, container: Container) -> Finding:
         summary = f"no CDI file defines {listed(undefined)} any more: the container cannot be made anew"
         remedy = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml; nvidia-ctk cdi list"
         return warned(subject, summary, [*evidence, told("cdi", listed(sorted(files(host, "cdi"))))], remedy)
-    users = [p for p in host.processes if p.gpus and _inside(p, container)]
+    users = [p for p in host.processes if p.gpus and same_container(p.container, container.id)]
     if users:
-        evidence += [told(f"/proc/{p.pid}", f"{one_line(p.title, 60)} holds {listed(p.gpus)}") for p in users]
+        evidence += [told(f"/proc/{p.pid}", f"{brief(p.title, 60)} holds {listed(p.gpus)}") for p in users]
         return passed(
             subject, f"{listed(sorted({pci for p in users for pci in p.gpus}))} held by {len(users)} processes of it", evidence
         )
@@ -111,7 +113,7 @@ def judge_reload(host: Host, container: Container) -> Finding:
 
 def subject_of(container: Container) -> str:
     """A container as a subject, `container sglang`."""
-    return f"container {one_line(container.name or container.id[:12], 80)}"
+    return f"container {brief(container.name or container.id[:12], 80)}"
 
 
 def _asked(container: Container) -> Evidence:
@@ -152,7 +154,7 @@ def _by_runtime(host: Host, container: Container) -> bool:
     if "nvidia" not in str(entry.get("runtime_name")):
         return False
     asked = container.environ.get("NVIDIA_VISIBLE_DEVICES", "")
-    return asked not in ("", "void", "none") or any(p.gpus and _inside(p, container) for p in host.processes)
+    return asked not in ("", "void", "none") or any(p.gpus and same_container(p.container, container.id) for p in host.processes)
 
 
 def _discovered(host: Host) -> list[str]:
@@ -195,8 +197,3 @@ def _defined(name: str, specs: str) -> bool:
     kind, _, device = name.partition("=")
     named = re.search(rf"[\"']?name[\"']?:\s*[\"']?{re.escape(device)}[\"']?\s*(,|$|\n|}})", specs)
     return kind in specs and (named is not None or "<cut>" in specs)
-
-
-def _inside(process: Process, container: Container) -> bool:
-    own = process.container
-    return bool(own) and (container.id.startswith(own or "") or (own or "").startswith(container.id))
