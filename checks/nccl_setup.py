@@ -62,8 +62,8 @@ def _shm_size(facts: GroupFacts) -> Finding:
 def conf_conflict(host: Host) -> Iterable[Finding]:
     """NCCL's conf files and the environment say the same, and no file is relied on for what it cannot do.
 
-    **Judged**: /etc/nccl.conf, ~/.nccl.conf and the file that NCCL_CONF_FILE names, against the engine's environment. The
-    environment wins, then NCCL_CONF_FILE or else ~/.nccl.conf, then /etc/nccl.conf.
+    **Judged**: /etc/nccl.conf, ~/.nccl.conf and the file that NCCL_CONF_FILE names, a container's own for what runs in it,
+    against the engine's environment. The environment wins, then NCCL_CONF_FILE or else ~/.nccl.conf, then /etc/nccl.conf.
 
     **Why**: a forgotten file sets variables for every engine on the host, and NCCL's log words them as "set by environment".
     /etc/nccl.conf cannot pin NCCL_CUMEM_ENABLE for SGLang, which sets the variable first; a container sees no file of the host.
@@ -71,7 +71,7 @@ def conf_conflict(host: Host) -> Iterable[Finding]:
     - **pass**: files are there and agree with the environment and each other.
     - **warn**: a value loses against another one, turns cuMem off, or cannot take effect.
     - **fail**: a file's NCCL_CUMEM_HOST_ENABLE=0 undoes the environment's NCCL_CUMEM_ENABLE=1.
-    - **unknown**: the files, or the one that NCCL_CONF_FILE names, could not be read.
+    - **unknown**: the files, one that the engine reads, or the one that NCCL_CONF_FILE names, could not be read.
     - **not-applicable**: there is no conf file.
 
     **Remedy**: keep a variable in one place: the unit's or the container's environment.
@@ -84,7 +84,7 @@ def conf_conflict(host: Host) -> Iterable[Finding]:
     if not source.ok and (source.status is not SourceStatus.ABSENT or source is MISSING):
         why = f"the conf files could not be read ({source.status.value}: {brief(source.reason or 'no reason given')})"
         return [unknown(host.name, why, (Evidence("nccl.conf", why),), "sudo cat /etc/nccl.conf")]
-    if not files(host):
+    if not files(host) and not any(clashes(host, group) for group in running):
         return unread or [not_applicable(host.name, "no NCCL conf file", (Evidence("nccl.conf", "no file that sets a variable"),))]
     found = [_conf(host, group) for group in running if group not in [lost for lost, _ in gone]]
     return [*unread, *found] or [_files_alone(host)]
@@ -92,7 +92,8 @@ def conf_conflict(host: Host) -> Iterable[Finding]:
 
 def _conf(host: Host, group: Group) -> Finding:
     found, seen = clashes(host, group), applicable(host, group)
-    evidence = [file.evidence for file in files(host)]
+    evidence = [file.evidence for file in files(host) if file.pid is None or file in seen]
+    evidence = evidence or [Evidence("nccl.conf", "no file of the host or of this container sets a variable")]
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         make = failed if found[0].status is Status.FAIL else warned

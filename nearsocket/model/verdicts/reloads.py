@@ -7,7 +7,7 @@ from typing import Optional
 
 from nearsocket.model.containment import same_container
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown, warned
-from nearsocket.model.host import Container, Host
+from nearsocket.model.host import Container, Host, Process
 from nearsocket.model.text import brief
 from nearsocket.model.verdicts.groups import quoted
 from nearsocket.model.verdicts.reading import because, entries, files, listed, mapping, refused, told, why
@@ -26,15 +26,33 @@ def with_gpus(host: Host) -> tuple[Container, ...]:
 
 
 def nothing_to_lose(host: Host) -> Optional[Finding]:
-    """The finding to give where no running container asked for a GPU: unknown where that could not be read. None where one did."""
+    """The finding to give where no running container asked for a GPU: unknown where that could not be read. None where one did.
+
+    Only Docker and podman are asked. A process with a GPU in a container that neither of them knows (containerd's, CRI-O's,
+    another user's podman) makes it unknown too.
+    """
     if with_gpus(host):
         return None
+    strange = _unexplained(host)
+    if strange:
+        cgroups = tuple(
+            told(f"/proc/{p.pid}/cgroup", f"{brief(p.title, 60)} holds {listed(p.gpus)}, {brief(p.cgroup)}") for p in strange
+        )
+        ids = listed(dict.fromkeys((p.container or "")[:12] for p in strange))
+        summary = f"container {ids} has a GPU, and neither Docker nor podman knows it: how it got it is not known"
+        return unknown(host.name, summary, cgroups, "sudo crictl ps; sudo ctr -n k8s.io containers ls")
     if not host.containers and refused(host, "containers"):
         summary = f"the running containers are not known: {why(host, 'containers')}"
         return unknown(host.name, summary, because(host, "containers"), "sudo docker ps; sudo podman ps")
     seen = f"{len(host.containers)} running containers read, none asked for a GPU"
     shown = (Evidence("containers", seen),) if host.source("containers").ok or host.containers else because(host, "containers")
     return not_applicable(host.name, f"no running container asked for a GPU ({shown[0].text})", shown)
+
+
+def _unexplained(host: Host) -> list[Process]:
+    """The processes that hold a GPU in a container that no runtime which was asked explained."""
+    inside = [p for p in host.processes if p.container is not None and (p.gpus or p.gpu_bytes)]
+    return [p for p in inside if not any(same_container(p.container, box.id) for box in host.containers)]
 
 
 def judge_visible(host: Host, container: Container) -> Finding:
