@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from nearsocket.control.checks import load
-from nearsocket.model.verdicts.groups import one_line
+from nearsocket.model.text import one_line
 from nearsocket.paths import checks_folder
 
 
