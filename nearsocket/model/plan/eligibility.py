@@ -48,14 +48,13 @@ def patch(host: Host, gpus: Sequence[Gpu]) -> PatchVerdict:
         if None in nodes or nodes[0] != nodes[1]:
             return PatchVerdict(False, "whether the GPUs share a socket is not known")
     elif len(sockets) > 1:
-        return PatchVerdict(False, f"the GPUs are on sockets {', '.join(str(s) for s in sorted(s for s in sockets if s is not None))}", UPSTREAM)
+        names = ", ".join(str(socket) for socket in sorted(socket for socket in sockets if socket is not None))
+        return PatchVerdict(False, f"the GPUs are on sockets {names}", UPSTREAM)
     word = one.links.get(other.pci) or other.links.get(one.pci)
     if word is None:
         return PatchVerdict(False, "how the GPUs are linked is not known (no topology from NVML)")
     if word not in HOST_BRIDGE:
         return PatchVerdict(False, f"the GPUs are linked by {one_line(word, 20)}, not over a host bridge")
-    if not _NVLINK.match(word) and None in (one.nvlinks_active, other.nvlinks_active):
-        return PatchVerdict(False, "whether the GPUs have NVLink is not known")
     return PatchVerdict(True, f"two GPUs of one socket over a host bridge ({word}), no NVLink")
 
 
