@@ -114,7 +114,8 @@ class ReplicaSettings:
     nccl: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[str, ...] = ()
     port: Optional[int] = None
-    health: Optional[str] = None
+    listen: str = "127.0.0.1"
+    health: str = "/health"
     binding: Optional[frozenset[Layer]] = None
     relief: Relief = Relief.AUTO
     on_change: OnChange = OnChange.UNBOUND

@@ -49,7 +49,7 @@ def siblings(host: Host) -> Mapping[int, Core]:
 
 
 def cores(host: Host, socket: int) -> tuple[Core, ...]:
-    """The socket's cores by node, then by number, their offline threads left out; each CPU its own core where siblings are not known."""
+    """The socket's cores by node, then by number, offline threads left out; a CPU is a core where siblings are not known."""
     online = {cpu: node.id for node in host.nodes if node.socket == socket for cpu in node.cpus}
     threads = siblings(host)
     found: dict[Core, int] = {}

@@ -108,7 +108,7 @@ def _obstacle(layer: Layer, replica: ReplicaSettings, ground: Ground, spans: boo
         return (None, False) if ground.shm_fit.fits is not False else (ground.shm_fit.reason, True)
     if layer is Layer.NUMACTL and not replica.image.numactl:
         return "the image has no numactl", True
-    if ground.fit.fits is False:
+    if ground.fit.fits is not True:
         return ground.fit.reason, True
     if ground.host_cache and replica.host_memory_bytes is None:
         return f"{ground.host_cache} keeps a cache in host memory and host_memory is not declared", True
@@ -121,7 +121,7 @@ def _fitting(layer: Layer, auto: bool, before: dict[Layer, LayerState], ground: 
     if layer is Layer.CUMEM:
         return LayerState(layer, True, f"NCCL allocates strictly near: {ground.gate.reason}")
     if layer is Layer.SHM:
-        return LayerState(layer, True, f"/dev/shm is a tmpfs bound to node {nodes}: {ground.shm_fit.reason}")
+        return LayerState(layer, True, f"a tmpfs bound to node {nodes} is its /dev/shm: {ground.shm_fit.reason}")
     if layer is Layer.NUMACTL:
         return LayerState(layer, True, f"all memory of the engine on node {nodes}: {ground.fit.reason}")
     if layer is Layer.CPUSET:
@@ -146,9 +146,10 @@ def own_binding_conflict(replica: ReplicaSettings, choice: Choice) -> Optional[R
         found.append(f"SGLANG_AUTO_NUMA_BIND={variable}")
     if not found:
         return None
+    used = _words(frozenset(state.layer for state in choice.states if state.used))
     return Refusal(
         replica.name,
-        f"{found[0]} in its settings binds as well, and the plan binds by {_words(frozenset(s.layer for s in choice.states if s.used))}",
+        f"{found[0]} in its settings binds as well, and the plan binds by {used}",
         "take it out of arguments and environment, or say binding: none and bind by yourself",
     )
 

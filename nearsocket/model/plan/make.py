@@ -9,7 +9,7 @@ from typing import Optional
 from nearsocket.model import cpulist
 from nearsocket.model import near as nearness
 from nearsocket.model.host import Gpu, Host
-from nearsocket.model.plan import cpus, cumem, eligibility, fingerprint, gpus, layers, memory, ports, runtime, say
+from nearsocket.model.plan import cpus, cumem, eligibility, fingerprint, gpus, layers, memory, ports, runtime, say, tune
 from nearsocket.model.plan.values import Decision, GpuPlace, Plan, Refusal, ReplicaPlan, ShmMount
 from nearsocket.model.settings import Layer, ReplicaSettings, Settings
 from nearsocket.model.verdicts.scope import gpu_memory_nodes, one_socket
@@ -37,10 +37,12 @@ def plan(host: Host, settings: Settings, measured: Optional[Mapping[str, int]] =
         replica, faults = _place(host, seat, seats, shares.of[seat.name], given[seat.name], measured or {})
         made.append(replica)
         refusals += faults
-    decisions = ()
+    tuning = tune.tune(host, settings.tune)
+    refusals += tuning.refusals
+    decisions = tuning.decisions
     if settings.replicas:
         left = cpulist.render(shares.system) or "none"
-        decisions = (Decision("system CPUs", left, "cores of the replicas' sockets that no replica gets"),)
+        decisions = (Decision("system CPUs", left, "cores of the replicas' sockets that no replica gets"), *decisions)
     return Plan(
         host.name,
         host.taken_at,
@@ -50,6 +52,8 @@ def plan(host: Host, settings: Settings, measured: Optional[Mapping[str, int]] =
         tuple(refusals),
         decisions,
         say.notes(host, made),
+        tuning.sysctl,
+        tuning.thp,
     )
 
 
@@ -123,7 +127,7 @@ def _place(
         one_socket(host),
         gate,
         memory.fit(host, seat.near, own, others, all_caps),
-        memory.fit(host, seat.near, memory.Need(None, "/dev/shm"), (), all_caps),
+        memory.fit_shm(host, seat.near, all_caps),
         memory.host_cache(replica),
         ranks,
     )

@@ -96,5 +96,14 @@ def fit(host: Host, nodes: frozenset[int], own: Need, others: Iterable[Need], sh
     )
 
 
+def fit_shm(host: Host, nodes: frozenset[int], caps_bytes: int) -> Fit:
+    """Whether the caps of all replicas' /dev/shm on these nodes fit there together; unread memory forbids nothing (`fits` None)."""
+    has, where = room(host, nodes), f"node {cpulist.render(nodes)}"
+    if has is None:
+        return Fit(None, f"the memory of {where} could not be read")
+    fits = caps_bytes <= has
+    return Fit(fits, f"caps of {_gib(caps_bytes)} in all {'fit' if fits else 'do not fit'} into {_gib(has)} of {where}")
+
+
 def _gib(count: int) -> str:
     return f"{count / GIB:.1f} GiB"

@@ -12,7 +12,7 @@ from nearsocket.model.settings import GIB, Layer, OnChange, Relief
 from nearsocket.model.text import one_line
 
 RELIEF_REASONS = {
-    Relief.AUTO: "drop_caches where no neighbour runs, else per-node reclaim, else fadvise on the model's files; decided at each start",
+    Relief.AUTO: "drop_caches where no neighbour runs, else reclaim per node, else fadvise on the model's files; chosen at each start",
     Relief.DROP: "drop_caches, host-wide: it also evicts what a neighbour has cached",
     Relief.NEAR: "reclaim on the near nodes alone (kernel 6.17 or newer)",
     Relief.WEIGHTS: "fadvise on the model's files alone",
@@ -34,11 +34,11 @@ def explained(host: Host, replica: ReplicaPlan, cpu_reason: str, port_reason: st
         used = [state.layer.value for state in replica.layers if state.used and state.layer is not Layer.CUMEM]
         held = f"held by {', '.join(used)}" if used else "nothing binds it"
     decisions = (
-        Decision("GPUs", shown, f"{named}; given to the container {gate_reason}"),
+        Decision("GPUs", shown, f"{named}; the container gets them {replica.gate.value}: {gate_reason}"),
         Decision("socket", sockets, f"where its GPUs are; near: node {near}"),
         Decision("CPUs", cpulist.render(replica.cpus) or "none", cpu_reason),
         Decision("memory nodes", cpulist.render(binds) or "any", held),
-        Decision("/dev/shm", _shm(replica), _shm_reason(replica)),
+        Decision("shared memory", _shm(replica), _shm_reason(replica)),
         Decision("cuMem", "pinned" if replica.cumem else "not pinned", _reason(replica, Layer.CUMEM)),
         Decision("engine's own binding", *_own_binding(replica)),
         Decision("port", str(replica.port), port_reason),
@@ -107,7 +107,6 @@ def notes(host: Host, replicas: Sequence[ReplicaPlan]) -> tuple[str, ...]:
             for process in host.processes:
                 if gpu.pci in process.gpus and "nearsocket" not in f"{process.unit or ''}{process.cgroup}":
                     who = process.unit or process.container or process.title
-                    lines.append(
-                        f"GPU {gpu.pci} of replica {replica.name} is held by {one_line(who, 60)} (pid {process.pid}), not managed here"
-                    )
+                    held = f"held by {one_line(who, 60)} (pid {process.pid}), not managed here"
+                    lines.append(f"GPU {gpu.pci} of replica {replica.name} is {held}: the first apply stops there")
     return tuple(dict.fromkeys(lines))

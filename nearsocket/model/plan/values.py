@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Optional
 
 from nearsocket.model.plan.eligibility import PatchVerdict
@@ -68,9 +69,10 @@ class LayerState:
 
 @dataclass(frozen=True)
 class ReplicaPlan:
-    """Where one replica goes. `near`: the nodes of its GPUs' sockets that have CPUs and memory; `memory_nodes`: those it is bound to.
+    """Where one replica goes. `near`: the nodes of its GPUs' sockets that have CPUs and memory.
 
-    `ranks`: each GPU's own near node in rank order, for an engine that binds rank by rank. `layers` holds all five, in their order.
+    `memory_nodes`: those that its memory or its /dev/shm is bound to (empty: none). `ranks`: each GPU's own near node
+    in rank order, for an engine that binds rank by rank. `layers` holds all five, in their order.
     """
 
     settings: ReplicaSettings
@@ -102,7 +104,9 @@ class ReplicaPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of one host: usable only where `refusals` is empty. `decisions` are the host's own."""
+    """The plan of one host: usable only where `refusals` is empty. `decisions` are the host's own.
+
+    `sysctl` and `transparent_hugepages` are what was opted into and is not tuned's."""
 
     host: str
     taken_at: str
@@ -112,6 +116,8 @@ class Plan:
     refusals: tuple[Refusal, ...] = ()
     decisions: tuple[Decision, ...] = ()
     notes: tuple[str, ...] = ()
+    sysctl: Mapping[str, str] = field(default_factory=dict)
+    transparent_hugepages: Optional[str] = None
 
     @property
     def refused(self) -> bool:
