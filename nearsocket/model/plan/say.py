@@ -12,7 +12,7 @@ from nearsocket.model.settings import GIB, Layer, OnChange, Relief
 from nearsocket.model.text import one_line
 
 RELIEF_REASONS = {
-    Relief.AUTO: "drop_caches where no neighbour runs, else reclaim per node, else fadvise on the model's files; chosen at each start",
+    Relief.AUTO: "drop_caches where no neighbour runs, else reclaim per node, else fadvise on the model; chosen at each start",
     Relief.DROP: "drop_caches, host-wide: it also evicts what a neighbour has cached",
     Relief.NEAR: "reclaim on the near nodes alone (kernel 6.17 or newer)",
     Relief.WEIGHTS: "fadvise on the model's files alone",
