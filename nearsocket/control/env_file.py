@@ -16,7 +16,7 @@ LONGEST_BYTES = 60_000
 
 
 def lines(values: Mapping[str, str], runtime: Runtime) -> list[str]:
-    """`NAME=value` for each variable, in order of name. Raises NearsocketError, without the value, for what the grammar cannot hold."""
+    """`NAME=value` for each variable, in order of name. Raises NearsocketError, value not shown, for what cannot be written."""
     return [_line(name, values[name], runtime) for name in sorted(values)]
 
 
