@@ -33,7 +33,7 @@ def plans(
 ) -> tuple[tuple[HostPlan, Generation | None], ...]:
     """The plan of each target in their order, with the generation where it can be made.
 
-    A host that cannot be read is a plan that says so. `folder` has `<host>.snapshot.json` for each of them, and no host is contacted.
+    A host that cannot be read is a plan that says so. `folder` has `<host>.snapshot.json` of each; no host is contacted then.
     Raises UsageError for targets without settings and for a snapshot that is missing.
     """
     for target in targets:

@@ -39,7 +39,6 @@ def explained(host: Host, replica: ReplicaPlan, cpu_reason: str, port_reason: st
         Decision("CPUs", cpulist.render(replica.cpus) or "none", cpu_reason),
         Decision("memory nodes", cpulist.render(binds) or "any", held),
         Decision("shared memory", _shm(replica), _shm_reason(replica)),
-        Decision("cuMem", "pinned" if replica.cumem else "not pinned", _reason(replica, Layer.CUMEM)),
         Decision("engine's own binding", *_own_binding(replica)),
         Decision("port", str(replica.port), port_reason),
         Decision("page cache", settings.relief.value, RELIEF_REASONS[settings.relief]),
@@ -60,11 +59,7 @@ def _shm(replica: ReplicaPlan) -> str:
 
 def _shm_reason(replica: ReplicaPlan) -> str:
     asked = replica.settings.limits.shm_bytes is not None
-    return f"{'as asked' if asked else 'cap by the near memory, 16 GiB at most'}; {_reason(replica, Layer.SHM)}"
-
-
-def _reason(replica: ReplicaPlan, layer: Layer) -> str:
-    return next(state.reason for state in replica.layers if state.layer is layer)
+    return "as asked" if asked else "a cap, not a reservation: 16 GiB, less where the near memory is small"
 
 
 def _own_binding(replica: ReplicaPlan) -> tuple[str, str]:
