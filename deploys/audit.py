@@ -9,6 +9,7 @@ There is nothing to apply: -y only spares the question that pyinfra asks before 
 
 from pyinfra import host
 
+from nearsocket import paths
 from nearsocket.control.through_pyinfra import audit_host
 
-audit_host(host)
+audit_host(host, paths.checks_folder())

@@ -27,7 +27,8 @@ from nearsocket.model.host import Host
 from nearsocket.model.judge import judge
 from nearsocket.model.report import HostReport, Report
 from nearsocket.model.snapshot import Snapshot
-from nearsocket.model.verdicts.reachable import REACHABLE, unreachable, unusable
+from nearsocket.model.text import one_line
+from nearsocket.model.verdicts.reachable import unclear, unreachable, unusable
 
 #: Troubles of a host that answers, and so is up.
 _ANSWERS = (
@@ -166,7 +167,12 @@ def judged(target: Target, snapshot: Snapshot, manner: Manner) -> HostReport:
     if manner.save:
         snapshots.save(snapshot, manner.save)
     near = manner.near if manner.near is not None else target.near
-    host = read.host(snapshot, near)
+    try:
+        host = read.host(snapshot, near)
+    except Exception as error:  # a snapshot is outside text; what no parser foresaw must not stop the other hosts
+        found = f"expected a snapshot that can be parsed, found one that cannot ({type(error).__name__}: {error})"
+        hint = "report it with the snapshot: nearsocket audit --save DIR --scrub"
+        return not_read_report(target, TransportError(Trouble.ANSWER, one_line(found, 300), hint), manner)
     return _report(target, name, host.name, host.taken_at, host, judge(host, manner.checks), None, manner)
 
 
@@ -197,14 +203,8 @@ def not_read(name: str, error: TransportError, command_line: str | None = None) 
     answer is cut or foreign.
     """
     remedy = f"{command_line}  # {error.hint}" if command_line else error.hint or ""
-    if error.answered:
-        found = unreachable(name, error.message, remedy)
-    elif error.trouble in _ANSWERS:
-        found = unusable(name, error.message, remedy)
-    else:
-        found = Finding(REACHABLE, Status.FAIL, name, f"the host could not be read: {error.message}", (), remedy)
-    evidence = Evidence(error.trouble.value, error.evidence or error.message)
-    return dataclasses.replace(found, evidence=(evidence,))
+    verdict = unclear if error.trouble is Trouble.ANSWER else unusable if error.trouble in _ANSWERS else unreachable
+    return verdict(name, error.message, remedy, Evidence(error.trouble.value, error.evidence or error.message))
 
 
 def scrubbed(finding: Finding, scrubber: Scrubber) -> Finding:

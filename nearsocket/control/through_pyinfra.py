@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import io
 import sys
+from pathlib import Path
 from typing import Any
 
 from pyinfra.api.command import StringCommand
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.host import Host as PyinfraHost
 
-from nearsocket import paths
 from nearsocket.control import audit, checks, pyinfra_inventory, schema
 from nearsocket.control.audit import Manner
 from nearsocket.control.snapshots import from_answer
@@ -55,15 +55,15 @@ class OpenConnection(Transport):
         return answer(Ended(0 if good else 1, stdout, stderr, len(stdout) > LARGEST_ANSWER_BYTES, 0.0), timeout_s, None)
 
 
-def audit_host(host: PyinfraHost) -> None:
-    """Audit one host of a pyinfra run and print its report; at the codes 2 and 3 it counts as failed.
+def audit_host(host: PyinfraHost, folder: Path) -> None:
+    """Audit one host of a pyinfra run by the checks of that folder; at the codes 2 and 3 it counts as failed.
 
     Data (`--data NAME=VALUE`, host or group): nearsocket_strict, nearsocket_only, nearsocket_checks, nearsocket_near,
     nearsocket_timeout, nearsocket_save, nearsocket_waivers, nearsocket_maintenance; `_sudo`, `_sudo_user`, `_sudo_password`.
     Raises PyinfraError, one line, for values that cannot be used.
     """
     try:
-        report, code = read_and_judge(host)
+        report, code = read_and_judge(host, folder)
     except NearsocketError as error:  # pyinfra shows its own errors as a line, any other with a traceback
         raise PyinfraError(error.message + (f" ({error.hint})" if error.hint else "")) from None
     _print(report, code)
@@ -71,13 +71,13 @@ def audit_host(host: PyinfraHost) -> None:
         host.state.fail_hosts({host})
 
 
-def read_and_judge(host: PyinfraHost) -> tuple[HostReport, int]:
+def read_and_judge(host: PyinfraHost, folder: Path) -> tuple[HostReport, int]:
     """The report on the host that pyinfra is connected to, and its code. Raises UsageError for data that cannot be used."""
     data: dict[str, Any] = host.data.dict()
     target, entries = pyinfra_inventory.member(host.name, "ssh", list(host.groups), data, "pyinfra data")
     options = schema.read_data(data, "pyinfra data")
     manner = Manner(
-        checks=checks.select(checks.load([paths.checks_folder(), *options.nearsocket_checks]), options.nearsocket_only),
+        checks=checks.select(checks.load([folder, *options.nearsocket_checks]), options.nearsocket_only),
         waivers=tuple(entry.waiver(entry.host or "*") for entry in entries),
         timeout_s=options.nearsocket_timeout,
         strict=options.nearsocket_strict,

@@ -26,50 +26,23 @@ _STRUCTURAL = frozenset(
         "kernel.mm",
         "kernel.modules",
         "kernel.release",
+        "kernel.sysctl",
         "meminfo",
         "nodes",
         "numactl",
         "nvidia.topo",
         "packages",
+        "os.release",
         "packages.holds",
         "zfs.arcstats",
     }
 )
-#: Words that a host or user may be called by but that verdicts read.
-_PROTECTED = frozenset(
-    {
-        *(
-            "root",
-            "localhost",
-            "docker",
-            "podman",
-            "nvidia",
-            "sglang",
-            "vllm",
-            "nccl",
-            "cuda",
-            "python",
-            "python3",
-            "system",
-            "user",
-        ),
-        *(
-            "default",
-            "bind",
-            "prefer",
-            "interleave",
-            "numa",
-            "node",
-            "host",
-            "none",
-            "ubuntu",
-            "debian",
-            "linux",
-            "kernel",
-            "active",
-        ),
-    }
+#: Words that a host or user may be called by but that the kernel, systemd or an engine uses too. In running text they stay.
+_PROTECTED_LIST = (
+    "root localhost docker podman nvidia sglang vllm nccl cuda python python3 system user default bind prefer interleave numa node"
+    " host none ubuntu debian linux kernel active vm net fs dev server worker gpu cpu test lab main models model data admin"
 )
+_PROTECTED = frozenset(_PROTECTED_LIST.split())
 #: Public places; which of them an image came from tells nobody who owns the host.
 _PUBLIC_DOMAINS = (
     "nvidia.com",
@@ -100,8 +73,8 @@ _DOMAIN = re.compile(
     r"(?:com|net|org|io|ai|co|dev|cloud|internal|local|lan|corp|intra|home|test|example|edu|gov|eu|de|fr|nl|ch|at|uk|cn|jp|kr|in|ru|pl|it|es|se)"
     r"(?![\w.-]*\w)"
 )
-_NCCL_HOST = re.compile(r"(?:^|\s)(?P<name>[A-Za-z0-9][\w.-]*):\d{1,10}:\d{1,10} \[")
-_GENERIC_NAME = re.compile(r"(?:node|cpu|gpu|numa|socket)[-_]?\d*\Z", re.IGNORECASE)
+_NCCL_HOST = re.compile(r"(?P<before>^|\s)(?P<name>[A-Za-z0-9][\w.-]*)(?=:\d{1,10}:\d{1,10} \[)", re.MULTILINE)
+_GENERIC_NAME = re.compile(r"(?:node|cpu|numa|socket)[-_]?\d*\Z", re.IGNORECASE)
 _DOCUMENTATION = ("192.0.2", "198.51.100", "203.0.113")  # RFC 5737
 
 
@@ -155,10 +128,9 @@ class _Scrubber:
                     self._learn_host(match["name"])
                 for match in _ID.finditer(text):
                     self.short_ids[match[0][:12]] = self._id(match[0])[:12]
-        names = sorted({**self.hosts, **self.users}, key=len, reverse=True)
-        # A host called node1 must not rename the kernel's folder of that name.
-        words = [(r"(?<!/)" if _GENERIC_NAME.match(name) else "") + re.escape(name) for name in names]
-        self.names = re.compile(r"(?<![\w])(?:" + "|".join(words) + r")(?![\w])") if words else None
+        words = [name for name in {**self.hosts, **self.users} if not _is_common(name)]
+        names = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+        self.names = re.compile(rf"(?<![\w])(?:{names})(?![\w])") if names else None
         short = "|".join(map(re.escape, self.short_ids))
         self.short = re.compile(rf"(?<![0-9a-zA-Z])(?:{short})(?![0-9a-zA-Z])") if short else None
 
@@ -167,8 +139,7 @@ class _Scrubber:
             return
         first, _, domain = name.partition(".")
         for part in {first, name}:
-            if part.lower() not in _PROTECTED and not part.isdigit():
-                self.hosts[part] = self.tokens.of("host", first, lambda n: f"host-{n}")
+            self.hosts[part] = self.tokens.of("host", first, lambda n: f"host-{n}")
         # The domain and its parents, down to two labels.
         while domain.count(".") >= 1 and domain not in self.hosts:
             self.hosts[domain] = self.tokens.of("domain", domain, lambda n: f"domain-{n}.example")
@@ -194,7 +165,9 @@ class _Scrubber:
     def source(self, name: str, source: Source) -> Source:
         """A source, every text in it scrubbed, keys included."""
         change = self.structural if name in _STRUCTURAL else self.free
-        data = _changed(source.data, change)
+        data = _changed(source.data, change, self)
+        if name == "kernel.sysctl" and isinstance(data, dict) and isinstance(source.data.get("kernel/hostname"), str):
+            data["kernel/hostname"] = self.host(source.data["kernel/hostname"])
         if name == "containers" and isinstance(data, list):
             for entry in data:
                 if isinstance(entry, dict) and isinstance(entry.get("image"), str):
@@ -217,6 +190,7 @@ class _Scrubber:
         text = self.structural(text)
         text = _SERIAL.sub(lambda m: m["before"] + self.tokens.of("serial", m["value"], lambda n: f"serial-{n}"), text)
         text = _MAC.sub(lambda m: self.tokens.of("mac", m[0].lower(), lambda n: f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}"), text)
+        text = _NCCL_HOST.sub(lambda m: m["before"] + self.hosts.get(m["name"], m["name"]), text)
         text = _URL.sub(self._place, text)
         text = _EXPORT.sub(self._place, text)
         text = _HOME.sub(lambda m: m["before"] + self.users.get(m["name"], m["name"]), text)
@@ -246,7 +220,8 @@ class _Scrubber:
 
     def _ipv6(self, match: re.Match[str]) -> str:
         text = match[0]
-        if not _is_address(text) or text in ("::", "::1") or text.lower().startswith("2001:db8:"):
+        # `0::` begins a line of cgroup version 2.
+        if not _is_address(text) or len(text.replace(":", " ").split()) < 2 or text.lower().startswith("2001:db8:"):
             return text
         return self.tokens.of("ipv6", text.lower(), lambda n: f"2001:db8::{n:x}")  # RFC 3849
 
@@ -256,6 +231,10 @@ class _Scrubber:
         if not slash or place in _PUBLIC_OWNERS or place.startswith(_PUBLIC_DOMAINS):
             return image
         return f"{self.tokens.of('registry', place, lambda n: f'registry-{n}')}/{name}"
+
+
+def _is_common(name: str) -> bool:
+    return len(name) < 3 or name.isdigit() or name.lower() in _PROTECTED or bool(_GENERIC_NAME.match(name))
 
 
 def _is_address(text: str) -> bool:
@@ -276,11 +255,15 @@ def _strings(value: Any) -> list[str]:
     return []
 
 
-def _changed(value: Any, change: Callable[[str], str]) -> Any:
+def _changed(value: Any, change: Callable[[str], str], scrubber: _Scrubber) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
-        return {change(str(key)): _changed(inner, change) for key, inner in value.items()}
+        # A key is the contract's word or a file of the kernel's; only an absolute path may name somebody.
+        return {
+            (change if str(key).startswith("/") else scrubber.structural)(str(key)): _changed(inner, change, scrubber)
+            for key, inner in value.items()
+        }
     if isinstance(value, list):
-        return [_changed(inner, change) for inner in value]
+        return [_changed(inner, change, scrubber) for inner in value]
     return value

@@ -152,6 +152,8 @@ def test_a_module_of_another_version_than_the_libraries_warns() -> None:
 def test_no_module_anywhere_is_not_applicable_and_no_list_is_unknown() -> None:
     assert status(NEXT, images(KERNEL, {KERNEL: []})) == "not-applicable"
     assert status(NEXT, host_with({"kernel.images": build.source(status="denied")})) == "unknown"
+    outside = build.source(status="absent", reason="no folder /lib/modules")
+    assert status(NEXT, host_with({"kernel.images": outside})) == "not-applicable"
 
 
 def test_kernel_releases_sort_by_their_numbers() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from nearsocket.model.finding import Evidence
 from nearsocket.model.host import Host, Package
-from nearsocket.model.verdicts.reachable import unreachable, unusable
+from nearsocket.model.verdicts.reachable import unclear, unreachable, unusable
 from tests import build
 from tests.checks.judging import host_with, one, status
 
@@ -42,11 +43,12 @@ def test_a_snapshot_of_nothing_is_unknown() -> None:
 
 
 def test_the_findings_of_a_host_without_a_snapshot() -> None:
-    silent = unreachable("gpu1; id", "connection timed out after 10 s")
-    assert (silent.id, silent.status.value) == (REACHABLE, "unknown")
-    assert silent.remedy == "ssh 'gpu1; id' true"
-    old = unusable("gpu1", "expected Python 3.9, found 3.6.15", "sudo apt-get install python3")
-    assert (old.id, old.status.value, old.remedy) == (REACHABLE, "fail", "sudo apt-get install python3")
+    evidence = Evidence("ssh", "words")
+    for made, expected in ((unreachable, "fail"), (unusable, "fail"), (unclear, "unknown")):
+        finding = made("gpu1", "expected this, found that", "do this", evidence)
+        assert (finding.id, finding.status.value, finding.subject) == (REACHABLE, expected, "gpu1")
+        assert finding.summary.endswith(": expected this, found that")
+        assert (finding.remedy, finding.evidence) == ("do this", (evidence,))
 
 
 def tuned(profile: str, conf: str = "", **sysctl: str) -> Host:

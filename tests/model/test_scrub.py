@@ -56,7 +56,8 @@ SECRETS = {
     "driver.files": {"gpus/0000:3d:00.0/information": f"GPU UUID: {GPU}\nSerial Number: 1324021000123\nBus Location: 0000:3d:00.0"},
 }
 CANARIES = (
-    "gpu7", "gpu8", "acme", "rack3", "alice", "10.1.2", BOOT, GPU[4:], LONG, LONG[:12], OTHER, "filer", "fe80", "a0:36", "1324021000123", "team",
+    "gpu7", "gpu8", "acme", "rack3", "alice", "10.1.2", BOOT, GPU[4:], LONG, LONG[:12], OTHER, "filer", "fe80", "a0:36",
+    "1324021000123", "team",
 )  # fmt: skip
 
 
@@ -108,14 +109,27 @@ def test_scrubbing_is_pure_and_a_second_time_changes_nothing_that_matters() -> N
     assert again.data("nodes") == first.data("nodes") and again.host == "root@host-1"
 
 
-@pytest.mark.parametrize("host", ["node1", "cpu0", "gpu0", "localhost", "nvidia", "vllm", "10.0.0.5", "7", "docker"])
+@pytest.mark.parametrize(
+    "host", ["vm", "kernel", "a", "node1", "cpu0", "gpu0", "localhost", "nvidia", "vllm", "10.0.0.5", "7", "docker"]
+)
 def test_a_host_s_odd_name_renames_nothing_of_the_kernel_s_or_the_engine_s(host: str) -> None:
-    text = "python3 -m vllm.entrypoints.openai.api_server /sys/devices/system/node/node1/cpumap /dev/nvidia0 docker-x.scope"
+    text = (
+        "0::/kernel vm.zone_reclaim_mode=1 a python3 -m vllm.entrypoints.openai.api_server "
+        "/sys/devices/system/node/node1/cpumap /dev/nvidia0 docker-x.scope"
+    )
     after = scrub(
         make(host, processes=ok([{"command": [text]}]), nodes=ok({"node1/cpulist": "0"}), cpus=ok({"cpu0/topology/core_id": "0"}))
     )
     assert after.data("processes") == [{"command": [text]}]
     assert after.data("nodes") == {"node1/cpulist": "0"} and "cpu0/topology/core_id" in after.data("cpus")
+
+
+def test_a_common_host_name_still_gives_way_where_it_is_surely_the_host_s() -> None:
+    log = "vm:7:8 [0] NCCL INFO NCCL version 2.30.7"
+    sysctl = {"kernel/hostname": "vm", "vm/swappiness": "60"}
+    after = scrub(make("vm", kernel__sysctl=ok(sysctl), nccl__logs=ok([{"text": log}])))
+    assert after.host == "host-1" and after.data("kernel.sysctl") == {"kernel/hostname": "host-1", "vm/swappiness": "60"}
+    assert after.data("nccl.logs")[0]["text"] == log.replace("vm:", "host-1:")
 
 
 def test_an_engine_s_name_as_a_user_keeps_the_engine_known() -> None:
@@ -129,7 +143,7 @@ def test_public_images_and_cdi_names_stay() -> None:
 
 
 def test_reasons_and_missing_values_are_handled() -> None:
-    snapshot = Snapshot("h9", "t", None, {}, {}, {"x": Source(SourceStatus.ERROR, reason="h9 at 10.9.9.9 said no")})
+    snapshot = Snapshot("box9", "t", None, {}, {}, {"x": Source(SourceStatus.ERROR, reason="box9 at 10.9.9.9 said no")})
     after = scrub(snapshot)
     assert after.boot_id is None and after.source("x").reason == "host-1 at 192.0.2.2 said no"
 

@@ -16,6 +16,7 @@ import pytest
 from nearsocket.control import program
 from nearsocket.model import snapshot
 from nearsocket.model.errors import NearsocketError, UsageError
+from tests.onhost.actors import pair
 
 COLLECT = ["collect", "--timeout", "30", "--host", "gpu 1"]
 SYSTEM = "/usr/bin:/bin"
@@ -56,12 +57,16 @@ def test_a_shell_runs_it_and_a_snapshot_comes_back(version: str, tmp_path: Path)
     python = interpreter(version)
     if python is None:
         pytest.skip(f"no Python {version} here")
-    done = run(path_with(tmp_path, python))
+    with pair() as ranks:
+        done = run(path_with(tmp_path, python))
     assert done.returncode == 0, done.stderr
     assert done.stderr == b""
     taken = snapshot.from_json(done.stdout.decode("ascii"))
     assert taken.host == "gpu 1" and str(taken.program["python"]).startswith(version)
     assert taken.source("nodes").ok and taken.source("kernel.release").text == os.uname().release
+    found = {one["pid"]: one for one in taken.data("processes")}
+    assert sum(found[ranks.owner]["buffers"][0]["pages"].values()) == 64
+    assert found[ranks.owner]["buffers"][0]["inode"] == found[ranks.peer]["buffers"][0]["inode"]
     errors = {name: source.reason for name, source in taken.sources.items() if source.status.value in ("error", "timeout")}
     assert errors == {}
 

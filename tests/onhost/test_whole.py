@@ -14,9 +14,9 @@ import pytest
 from nearsocket.model.snapshot import SourceStatus, from_json
 from nearsocket.onhost.collect import collect
 from nearsocket.onhost.collect.sources import JOBS
-from tests.onhost.actors import end, line, process, start
+from tests.onhost.actors import end, line, pair, process, start
 from tests.onhost.standins import commands, pynvml, tree
-from tests.onhost.test_sources import INSPECT, SHOW
+from tests.onhost.test_runtimes import INSPECT, SHOW
 
 CANARY = "canary"
 # A rank that logs as NCCL does, with secrets among what it says, and holds the log open.
@@ -35,16 +35,13 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "tools"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return tree(tmp_path / "root", {"/proc/driver/nvidia/version": "NVRM version: 595.45.04\n"})
+def host(root: Path, tools: Path) -> Path:
+    return tree(root, {"/proc/driver/nvidia/version": "NVRM version: 595.45.04\n"})
 
 
-def test_no_secret_of_any_place_is_in_the_snapshot(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_of_any_place_is_in_the_snapshot(host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree(
-        root,
+        host,
         {
             "/proc/cmdline": f"root=/dev/sda1 ip=dhcp rd.luks.key={CANARY} my.password={CANARY}\n",
             "/proc/self/mountinfo": f"1 2 0:5 / /mnt rw - cifs //h/s rw,username=u,password={CANARY}\n",
@@ -78,7 +75,7 @@ def test_no_secret_of_any_place_is_in_the_snapshot(root: Path, tmp_path: Path, m
     rank = start(_RANK, *words, argv0="vllm", env=env)
     try:
         assert line(rank) == "ready"
-        text = collect(30, "gpu1", root).to_json()
+        text = collect(30, "gpu1", host).to_json()
     finally:
         end(rank)
     taken = from_json(text)
@@ -97,10 +94,10 @@ def test_no_secret_of_any_place_is_in_the_snapshot(root: Path, tmp_path: Path, m
 
 
 def test_when_nvml_and_every_command_hang_the_rest_is_still_told_in_time(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree(
-        root,
+        host,
         {
             "/run/docker.sock": "",
             "/run/systemd/system": "<folder>",
@@ -113,7 +110,7 @@ def test_when_nvml_and_every_command_hang_the_rest_is_still_told_in_time(
     commands(tmp_path / "tools", nvidia_smi=hang, docker=sleep, systemctl=hang, dpkg_query=sleep, numactl=sleep, ldconfig=hang)
     monkeypatch.setitem(sys.modules, "pynvml", pynvml(nvmlInit=lambda: os.kill(os.getpid(), signal.SIGSTOP)))
     began = time.monotonic()
-    taken = collect(4, None, root)
+    taken = collect(4, None, host)
     assert time.monotonic() - began < 6
     hung = {name for name, source in taken.sources.items() if source.status is SourceStatus.TIMEOUT}
     assert {"nvml", "nvidia.smi", "nvidia.topo", "containers", "units", "packages", "numactl"} <= hung
@@ -135,8 +132,16 @@ def test_the_contract_s_table_and_the_sources_are_the_same() -> None:
     assert named == {job.name for job in JOBS}
 
 
-def test_a_link_in_a_home_is_not_followed(root: Path, tmp_path: Path) -> None:
-    tree(root, {"/etc/nccl.conf": "-> ../secret", "/secret": f"NCCL_X={CANARY}\n"})
+def test_a_link_in_a_home_is_not_followed(host: Path) -> None:
+    tree(host, {"/etc/nccl.conf": "-> ../secret", "/secret": f"NCCL_X={CANARY}\n"})
     with process("", argv0="vllm"):
-        taken = collect(30, "x", root)
+        taken = collect(30, "x", host)
     assert CANARY not in taken.to_json()
+
+
+def test_hanging_nvml_leaves_time_for_the_processes(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", pynvml(nvmlInit=signal.pause))
+    with pair() as ranks:
+        taken = collect(6, "x", host)
+    assert taken.source("nvml").status is SourceStatus.TIMEOUT
+    assert {ranks.owner, ranks.peer} <= {one["pid"] for one in taken.data("processes")}

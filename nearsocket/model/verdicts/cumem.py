@@ -6,13 +6,16 @@ the variable is only the first of the three. Thresholds: src/misc/cudawrap.cc of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model import cpulist
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown
+from nearsocket.model.host import BufferRole
 from nearsocket.model.parsers.nccl_log import LogLine, NcclLog
+from nearsocket.model.roles import role_of
 from nearsocket.model.verdicts.placement import NAME_NEAR
 
 CUMEM_ID = "nccl.cumem-in-force"
@@ -25,6 +28,8 @@ DRIVER_DEFAULT, DRIVER_LEAST = 12060, 12020
 #: NCCL's build: below CUDA 12.2 the host path is not compiled in.
 BUILD_LEAST = (12, 2)
 SHOWN_LINES = 8
+#: What the ranks that do not use cuMem warn of when their peers do.
+_TORN = re.compile(r"Error while attaching to shared memory segment .*\(size 0\)")
 
 DEBUG = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,BOOTSTRAP,SHM,ALLOC,ALLOC_HOST"
 SHOW_MORE = f"{DEBUG} NCCL_DEBUG_FILE=/tmp/nccl.%h.%p COMMAND  # start the engine so, send one request, judge those logs"
@@ -136,6 +141,17 @@ def obstacles(log: NcclLog) -> tuple[Obstacle, ...]:
                 log.shared_process,
             )
         )
+    torn = tuple(line for line in log.warnings if _TORN.search(line.text))
+    if torn:
+        text = "ranks disagree on where host buffers are (a segment of size 0); usual cause: a node without memory or without CPUs"
+        found.append(
+            Obstacle(
+                "ranks-disagree",
+                text,
+                "numactl -H  # give each node memory and CPUs, or set NCCL_CUMEM_HOST_ENABLE=0 and bind",
+                torn,
+            )
+        )
     return tuple(obstacle for obstacle in found if obstacle is not None)
 
 
@@ -145,10 +161,9 @@ def is_direct(word: str) -> bool:
 
 
 def direct_only(log: NcclLog) -> bool:
-    """Whether every transport in the log is P2P or NVLink, and no large /dev/shm buffer contradicts that."""
-    return (
-        bool(log.transports) and all(is_direct(transport.word) for transport in log.transports) and not (log.mmap or log.imported)
-    )
+    """Whether every transport in the log is P2P or NVLink, and no ring file in /dev/shm contradicts that."""
+    rings = any(role_of(buffer.size_bytes) is BufferRole.RING for buffer in (*log.mmap, *log.imported))
+    return bool(log.transports) and all(is_direct(transport.word) for transport in log.transports) and not rings
 
 
 def judge_log(log: NcclLog, subject: str = "NCCL log", source: str = "line") -> Finding:
@@ -181,9 +196,9 @@ def judge_log(log: NcclLog, subject: str = "NCCL log", source: str = "line") -> 
     if enabled:
         value = enabled[0].value
         summary = f"NCCL_CUMEM_ENABLE is {value} and nothing speaks against it, but no host buffer is shown"
-        return unknown(subject, summary, _evidence((entry.line for entry in enabled), source), SHOW_MORE)
+        return unknown(subject, summary, _evidence((*(entry.line for entry in enabled), *log.warnings), source), SHOW_MORE)
     summary = "neither NCCL_CUMEM_ENABLE nor a host buffer is shown; a variable that is not shown may still be set"
-    return unknown(subject, summary, _transports(log, source), SHOW_MORE)
+    return unknown(subject, summary, (*_transports(log, source), *_evidence(log.warnings, source)), SHOW_MORE)
 
 
 def log_placement(log: NcclLog, near: Optional[frozenset[int]], subject: str = "NCCL log", source: str = "line") -> Finding:

@@ -134,6 +134,15 @@ def blind_spot(host: Host) -> Optional[str]:
     return None
 
 
+def nvml_lists_nothing(host: Host) -> bool:
+    """Whether NVML told every GPU's compute processes, and there is none: it sees those of every user."""
+    data = host.source("nvml").data if host.source("nvml").ok else None
+    told = data.get("gpus") if isinstance(data, dict) else None
+    if not isinstance(told, list) or len(told) < len(host.gpus) or not told:
+        return False
+    return all(isinstance(gpu, dict) and gpu.get("processes") == [] for gpu in told)
+
+
 def nothing_runs(host: Host) -> Optional[Finding]:
     """The finding of a check about running engines where none is seen; None where something runs.
 
@@ -148,9 +157,12 @@ def nothing_runs(host: Host) -> Optional[Finding]:
         )
     blind = blind_spot(host)
     if blind is not None:
+        if nvml_lists_nothing(host):
+            seen = (Evidence("nvml", "no compute process on any GPU"), Evidence("processes", blind))
+            return not_applicable(host.name, "no process holds a GPU", seen)
         return unknown(host.name, blind, (Evidence("processes", blind),), AS_ROOT)
-    seen = f"{len(host.processes)} processes looked at; none holds a GPU or maps an nccl- file"
-    return not_applicable(host.name, "no process holds a GPU or an nccl- file", (Evidence("processes", seen),))
+    looked = f"{len(host.processes)} processes looked at; none holds a GPU or maps an nccl- file"
+    return not_applicable(host.name, "no process holds a GPU or an nccl- file", (Evidence("processes", looked),))
 
 
 def hidden_processes(host: Host) -> tuple[Finding, ...]:

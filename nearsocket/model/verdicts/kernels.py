@@ -9,6 +9,7 @@ from typing import Optional
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown, warned
 from nearsocket.model.host import Host
 from nearsocket.model.near import PASSED_THROUGH
+from nearsocket.model.snapshot import SourceStatus
 from nearsocket.model.verdicts.groups import quoted
 from nearsocket.model.verdicts.reading import because, listed, mapping, named, refused, text, told, why
 
@@ -54,6 +55,8 @@ def judge_next_kernel(host: Host) -> Finding:
     found = {str(k): v for k, v in modules.items() if isinstance(v, list)} if isinstance(modules, Mapping) else {}
     listing = images.get("installed")
     installed = [release for release in listing if isinstance(release, str)] if isinstance(listing, list) else []
+    if not installed and host.source("kernel.images").status is SourceStatus.ABSENT and "kernel.images" in host.sources:
+        return not_applicable(host.name, "no kernel is installed here: it is started from outside", because(host, "kernel.images"))
     if not installed:
         summary = f"the installed kernels are not known: {why(host, 'kernel.images')}"
         return unknown(host.name, summary, because(host, "kernel.images"), "ls /lib/modules; dkms status")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional
 
 from nearsocket.model.finding import Evidence, Finding, failed, passed, unknown, warned
 from nearsocket.model.host import Host
@@ -14,20 +13,23 @@ from nearsocket.model.verdicts.reading import because
 REACHABLE = "host.reachable"
 
 
-def unreachable(name: str, why: str, hint: Optional[str] = None, source: str = "transport") -> Finding:
-    """`unknown` for a host that did not answer (no route, no login, out of time): nothing is known about it.
-
-    `why` is one line; `hint` says how to find out, a login by hand where it is None. The id is stamped.
-    """
-    remedy = hint or f"ssh {quoted(name)} true"
-    summary = f"the host could not be read: {why}"
-    return dataclasses.replace(unknown(name, summary, (Evidence(source, why),), remedy), id=REACHABLE)
+def unreachable(name: str, why: str, remedy: str, evidence: Evidence) -> Finding:
+    """`fail` for a host that no answer came from: no route, no login, out of time. `why` is one line; the id is stamped."""
+    return _stamped(failed(name, f"the host could not be read: {why}", (evidence,), remedy))
 
 
-def unusable(name: str, why: str, remedy: str, source: str = "transport") -> Finding:
-    """`fail` for a host that answered and cannot be audited as it is (no Python 3.9, a changed host key). The id is stamped."""
-    summary = f"the host answers and cannot be audited: {why}"
-    return dataclasses.replace(failed(name, summary, (Evidence(source, why),), remedy), id=REACHABLE)
+def unusable(name: str, why: str, remedy: str, evidence: Evidence) -> Finding:
+    """`fail` for a host that answers and cannot be audited as it is: no Python 3.9, no login, sudo refuses."""
+    return _stamped(failed(name, f"the host answers and cannot be audited: {why}", (evidence,), remedy))
+
+
+def unclear(name: str, why: str, remedy: str, evidence: Evidence) -> Finding:
+    """`unknown` for a host whose answer is cut or another program's: it was reached, and nothing is known about it."""
+    return _stamped(unknown(name, f"the host answers and what it says cannot be used: {why}", (evidence,), remedy))
+
+
+def _stamped(finding: Finding) -> Finding:
+    return dataclasses.replace(finding, id=REACHABLE)
 
 
 def read_well(host: Host) -> Finding:

@@ -6,7 +6,6 @@ import os
 import pwd
 import re
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
@@ -42,7 +41,7 @@ def conf(context: Context) -> Source:
             for parts in (("etc", "nccl.conf"), ("root", ".nccl.conf")):
                 places[f"{base}/{'/'.join(parts)}"] = (base, parts)
     names = sorted(places)
-    results = children.stepwise(names, lambda name: _conf(*places[name]), 1.0, time.monotonic() + 4)
+    results = children.stepwise(names, lambda name: _conf(*places[name]), 1.0, context.within(4))
     texts = {name: result.parts["text"] for name, result in zip(names, results) if "text" in result.parts}
     hung = [name for name, result in zip(names, results) if result.hung]
     reason = f"no answer from {', '.join(hung)}"[:300] if hung else None
@@ -66,7 +65,10 @@ def _home(uid: Optional[int]) -> Optional[str]:
 
 def _conf(base: str, parts: tuple[str, ...]) -> Iterator[dict[str, str]]:
     """The file's NCCL_ lines. No link is followed: a container's owner chooses where its links point, root reads them."""
-    fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return  # the process is gone, or its root may not be looked into
     try:
         for part in parts[:-1]:
             inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
@@ -93,7 +95,7 @@ def logs(context: Context) -> Source:
     entries: list[dict[str, Any]] = []
     seen: set[tuple[int, int]] = set()
     left = _TOTAL_CAP
-    for pid, result in zip(pids, children.stepwise(pids, _logs, 2.0, time.monotonic() + 8)):
+    for pid, result in zip(pids, children.stepwise(pids, _logs, 2.0, context.within(8))):
         for entry in result.parts.get("logs", []):
             identity = tuple(entry.pop("identity"))
             if identity in seen:

@@ -28,8 +28,6 @@ _TEXTS = (
 
 def pci(context: Context) -> Source:
     """The devices that matter by address. A device whose sysfs files hang is left out and named in the reason."""
-    import time
-
     base = context.path("/sys/bus/pci/devices")
     if not base.is_dir():
         return absent(f"no folder {base}")
@@ -42,7 +40,7 @@ def pci(context: Context) -> Source:
                 above.append(bridge)
     everything = [*folders, *above]
     faults = []
-    for folder, result in zip(everything, children.stepwise(everything, describe, 2.0, time.monotonic() + 8)):
+    for folder, result in zip(everything, children.stepwise(everything, describe, 2.0, context.within(8))):
         if result.parts:
             devices[folder.name] = result.parts
         else:
@@ -76,8 +74,8 @@ def describe(folder: Path) -> Iterator[dict[str, Any]]:
             facts[name] = value
     driver = real / "driver"
     facts["driver"] = driver.resolve().name if driver.exists() else None
-    net = real / "net"
-    facts["net"] = sorted(path.name for path in net.iterdir()) if net.is_dir() else []
+    # A virtio card's interface stands below its virtio device.
+    facts["net"] = sorted(path.name for pattern in ("net/*", "virtio*/net/*") for path in real.glob(pattern))
     facts["path"] = [parent.name for parent in bridges(folder)]
     facts["root"] = next((parent.name for parent in real.parents if re.match(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z", parent.name)), "")
     yield facts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator
 from typing import Any, Optional
 
@@ -49,18 +48,18 @@ def processes(context: Context) -> Source:
     gpu_bytes = _gpu_bytes(context.result("nvml").data)
     has_devices = context.has_nvidia_driver
     pids = sorted({*procfs.pids(), *gpu_bytes})
-    now = time.monotonic()
-    scans = children.stepwise(pids, lambda pid: _scan(pid, has_devices), STEP_LIMIT_S, now + SCAN_LIMIT_S)
+    scans = children.stepwise(pids, lambda pid: _scan(pid, has_devices), STEP_LIMIT_S, context.within(SCAN_LIMIT_S, 0.5))
     chosen: list[tuple[int, Optional[int]]] = []
-    unreadable = unreached = 0
+    unreadable: list[int] = []
+    unreached = 0
     for pid, scan in zip(pids, scans):
         if scan.parts.get("wanted") or scan.hung or pid in gpu_bytes:
             chosen.append((pid, scan.parts.get("start_ticks")))
         elif scan.parts.get("unreadable"):
-            unreadable += 1
+            unreadable.append(pid)
         elif scan.reason:
             unreached += 1
-    found = children.stepwise(chosen, lambda one: describe(*one), STEP_LIMIT_S, time.monotonic() + DETAIL_LIMIT_S)
+    found = children.stepwise(chosen, lambda one: describe(*one), STEP_LIMIT_S, context.within(DETAIL_LIMIT_S))
     entries = []
     for (pid, _), one in zip(chosen, found):
         entry: dict[str, Any] = {"pid": pid, **_EMPTY, **one.parts, "gpu_bytes": gpu_bytes.get(pid, {})}
@@ -68,7 +67,8 @@ def processes(context: Context) -> Source:
         entries.append(entry)
     reasons = []
     if unreadable:
-        reasons.append(f"no permission to look into {unreadable} of {len(pids)} processes")
+        named = ", ".join(map(str, unreadable[:3])) + (", ..." if len(unreadable) > 3 else "")
+        reasons.append(f"no permission to look into {len(unreadable)} of {len(pids)} processes (pid {named})")
     if unreached:
         reasons.append(f"{unreached} of {len(pids)} processes were not looked at in time")
     reason = "; ".join(reasons) or None

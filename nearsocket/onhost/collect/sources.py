@@ -21,7 +21,7 @@ from nearsocket.onhost.collect.runner import Job
 JOBS = (
     Job("nvml", nvml.nvml, 15),
     Job("kernel.images", kernel.images, 10),
-    Job("processes", processes.processes, 25, after=("nvml",)),
+    Job("processes", processes.processes, 24, after=("nvml",)),
     Job("nodes", nodes.nodes),
     Job("cpus", nodes.cpus),
     Job("pci", pci.pci, 12),
