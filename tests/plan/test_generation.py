@@ -11,7 +11,7 @@ from nearsocket.model import read
 from nearsocket.model.changes import difference, older
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Manifest, Record, file, from_json
-from nearsocket.model.settings import Relief, Settings, TuneSettings
+from nearsocket.model.settings import Limits, Relief, Settings, TuneSettings
 from tests.plan.hosts import asked, four_on_one_socket, replica
 from tests.plan.rendered import made
 
@@ -68,6 +68,11 @@ def test_a_replica_that_is_gone_is_told_with_all_that_its_removal_needs() -> Non
     assert B in changes.stop
     assert "run-nearsocket-shm-b.mount" in changes.stop
     assert changes.restart == (A,)  # it gets the other's CPUs
+
+
+def test_a_mount_of_another_size_is_mounted_anew_and_its_replica_restarted() -> None:
+    changes = difference(manifest(), manifest(replica("a", limits=Limits(shm_bytes=1 << 30)), replica("b")))
+    assert (changes.remount, changes.restart) == (("run-nearsocket-shm-a.mount",), (A,))
 
 
 def test_a_policy_of_the_start_changes_the_unit_that_names_it() -> None:
