@@ -9,20 +9,20 @@ from typing import Any
 
 import jinja2
 
-from nearsocket.control import container, env_file
+from nearsocket.control import container, env_file, start_record
 from nearsocket.model import cpulist, programs, systemd
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import File, Generation, Link, Manifest, Record, ReplicaEntry, UnitEntry, file
 from nearsocket.model.plan import tune
 from nearsocket.model.plan.make import slug
 from nearsocket.model.plan.values import Plan, ReplicaPlan
-from nearsocket.model.start import Start, gpu_words
+from nearsocket.model.start import gpu_words
 from nearsocket.model.text import one_line
 
 UNITS = "/etc/systemd/system"
 SYSCTL, TMPFILES = "/etc/sysctl.d/90-nearsocket.conf", "/etc/tmpfiles.d/nearsocket.conf"
-#: How long reading the host and freeing page cache may take before a start, in seconds.
-FINGERPRINT_S, RELIEF_S = 120, 120
+#: How long reading the host may take before a start, in seconds.
+FINGERPRINT_S = 120
 #: Room between a time limit of ours and systemd's.
 SPARE_S = 60
 
@@ -128,7 +128,7 @@ def _replica(plan: Plan, replica: ReplicaPlan, made: _Made) -> ReplicaEntry:
     unit_file = f"systemd/{base}.service"
     made.add(unit_file, _unit(plan, replica, mount_unit, made))
     made.unit(unit_file, (unit_file, *depends), start=True)
-    made.add(f"replicas/{name}.json", _start(replica).to_json())
+    made.add(f"replicas/{name}.json", start_record.start(replica).to_json())
     return ReplicaEntry(
         name=name,
         engine=settings.engine.value,
@@ -147,44 +147,13 @@ def _replica(plan: Plan, replica: ReplicaPlan, made: _Made) -> ReplicaEntry:
     )
 
 
-def _start(replica: ReplicaPlan) -> Start:
-    settings = replica.settings
-    return Start(
-        replica=replica.name,
-        runtime=settings.runtime,
-        container=container.unit_base(replica),
-        unit=f"{container.unit_base(replica)}.service",
-        image=settings.image.reference,
-        gpus=tuple(gpu.pci for gpu in replica.gpus),
-        gate=replica.gate,
-        on_change=settings.on_change,
-        near=cpulist.render(replica.near),
-        relief=settings.relief,
-        relief_timeout_s=RELIEF_S,
-        model=settings.model,
-        shm_point=replica.shm.point if replica.shm else None,
-        shm_policy=f"bind:{cpulist.render(replica.shm.nodes)}" if replica.shm else None,
-        bound=container.bound(replica),
-        unbound=container.unbound(replica),
-        secrets=dict(settings.secrets),
-        health=_health(replica),
-        start_s=settings.limits.start_s,
-    )
-
-
-def _health(replica: ReplicaPlan) -> str:
-    listen = replica.settings.listen
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen, f"[{listen}]" if ":" in listen else listen)  # noqa: S104 - a comparison
-    return f"http://{host}:{replica.port}{replica.settings.health}"
-
-
 def _unit(plan: Plan, replica: ReplicaPlan, mount_unit: str | None, made: _Made) -> str:
     settings, limits, name = replica.settings, replica.settings.limits, replica.name
     runtime, base = container.runtime_words(replica), container.unit_base(replica)
     remove = programs.remove_container(runtime, base)
     variables = container.bound(replica)
     nodes = cpulist.render(replica.near)
-    before_s, stop_s = FINGERPRINT_S + RELIEF_S, limits.stop_s + SPARE_S
+    before_s, stop_s = FINGERPRINT_S + start_record.RELIEF_S, limits.stop_s + SPARE_S
     gpus_text = ", ".join(gpu.pci for gpu in replica.gpus)
     secrets = programs.secrets_env(name) if settings.secrets else None
     return made.fill(
@@ -207,10 +176,10 @@ def _unit(plan: Plan, replica: ReplicaPlan, mount_unit: str | None, made: _Made)
         start_dir=systemd.assignment(programs.START_DIR, f"{programs.replica_folder(name)}/start"),
         start_env=programs.start_env(name),
         fingerprint=_words(programs.fingerprint(name)),
-        relief=_words(programs.relief(name, settings.relief, nodes, RELIEF_S)),
+        relief=_words(programs.relief(name, settings.relief, nodes, start_record.RELIEF_S)),
         remove=_words(remove),
-        exec_start=container.exec_start(replica),
-        wait_health=_words(programs.wait_health(name, _health(replica), limits.start_s)),
+        exec_start=container.execstart_record.start(replica),
+        wait_health=_words(programs.wait_health(name, start_record.health(replica), limits.start_s)),
         drain=_words(settings.hooks.drain),
         undrain=_words(settings.hooks.undrain),
         stop=_words((*runtime, "stop", "-t", str(limits.stop_s), base)),
