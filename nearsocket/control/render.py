@@ -178,7 +178,7 @@ def _unit(plan: Plan, replica: ReplicaPlan, mount_unit: str | None, made: _Made)
         fingerprint=_words(programs.fingerprint(name)),
         relief=_words(programs.relief(name, settings.relief, nodes, start_record.RELIEF_S)),
         remove=_words(remove),
-        exec_start=container.execstart_record.start(replica),
+        exec_start=container.exec_start(replica),
         wait_health=_words(programs.wait_health(name, start_record.health(replica), limits.start_s)),
         drain=_words(settings.hooks.drain),
         undrain=_words(settings.hooks.undrain),
