@@ -1,4 +1,4 @@
-"""Finds the user's folders (checks, deploys, inventories, templates): in the project, else in the source checkout, else in the wheel.
+"""Finds the folders checks, deploys, inventories and templates: in the project, else in the source checkout, else in the wheel.
 
 Checks and deploys are code that runs with the rights of whoever calls nearsocket, often root's. So a project must say that it
 is one, and a project that somebody else can write is refused rather than run.

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from nearsocket.control.render import render
 from nearsocket.model.generation import Record, from_json
 from nearsocket.model.host import Engine, Host
+from nearsocket.model.near import one_socket
 from nearsocket.model.plan import cpus
 from nearsocket.model.plan.make import plan
 from nearsocket.model.settings import GIB, Layer, ReplicaSettings, Settings
-from nearsocket.model.verdicts.scope import one_socket
 from tests.plan.hosts import machines, replica
 from tests.plan.rendered import TEMPLATES
 

@@ -9,10 +9,11 @@ from typing import Optional
 from nearsocket.model import cpulist
 from nearsocket.model import near as nearness
 from nearsocket.model.host import Gpu, Host
+from nearsocket.model.near import one_socket
 from nearsocket.model.plan import cpus, cumem, eligibility, fingerprint, gpus, layers, memory, ports, runtime, say, tune
 from nearsocket.model.plan.values import Decision, GpuPlace, Plan, Refusal, ReplicaPlan, ShmMount
 from nearsocket.model.settings import Layer, ReplicaSettings, Settings
-from nearsocket.model.verdicts.scope import gpu_memory_nodes, one_socket
+from nearsocket.model.verdicts.scope import gpu_memory_nodes
 
 #: Where the tmpfs of each replica is mounted on the server.
 SHM_FOLDER = "/run/nearsocket/shm"
