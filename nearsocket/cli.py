@@ -28,6 +28,7 @@ COMMANDS = {
     "explain": Late("nearsocket.commands.explain:explain", "Judge pasted text: numa_maps, an NCCL log, topo -m, numactl -H."),
     "lab": Late("lab.cli:lab_group", "A two-socket virtual machine as a test host (in a checkout of the project)."),
     "list-checks": Late("nearsocket.commands.list_checks:list_checks", "List the checks: id, a mark on core ones, summary."),
+    "plan": Late("nearsocket.commands.plan:plan", "Say what goes where on a host, what would be written there, and why."),
 }
 
 

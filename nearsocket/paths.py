@@ -1,4 +1,4 @@
-"""Finds the user's folders (checks, deploys, inventories): in the project, else in the source checkout, else in the wheel.
+"""Finds the folders checks, deploys, inventories and templates: in the project, else in the source checkout, else in the wheel.
 
 Checks and deploys are code that runs with the rights of whoever calls nearsocket, often root's. So a project must say that it
 is one, and a project that somebody else can write is refused rather than run.
@@ -48,7 +48,7 @@ def source_folder() -> Path:
 
 
 def checks_folder(start: Path | None = None) -> Path:
-    """Where the checks are. Raises NearsocketError where an installation lacks them; so do the two below."""
+    """Where the checks are. Raises NearsocketError where an installation lacks them; so do the three below."""
     return _find("checks", start)
 
 
@@ -60,6 +60,11 @@ def deploys_folder(start: Path | None = None) -> Path:
 def inventories_folder(start: Path | None = None) -> Path:
     """Where the example inventories are."""
     return _find("inventories", start)
+
+
+def templates_folder(start: Path | None = None) -> Path:
+    """Where the templates of the managed files are."""
+    return _find("templates", start)
 
 
 def _find(name: str, start: Path | None) -> Path:
