@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.image.torchlike import FLOAT16, FLOAT32, PACK, Communicator, Cuda, Tensor, Workspace, load
@@ -46,6 +46,7 @@ class Rank:
         return dict(self.module.NEARSOCKET_COUNTS)
 
 
+@settings(deadline=None)
 @given(shape=SHAPES, max_numel=st.integers(1, 5000).map(lambda packs: packs * PACK), refused=st.integers(1, 200))
 def test_chunks_cover_every_row_once_within_the_limit_and_a_refused_one_sends_the_whole_the_old_way(
     shape: tuple[int, ...], max_numel: int, refused: int
@@ -73,6 +74,7 @@ def test_chunks_cover_every_row_once_within_the_limit_and_a_refused_one_sends_th
     assert len(rank.reductions) == max(1, -(-tensor.rows // (max_numel // shape[-1])))
 
 
+@settings(deadline=None)
 @given(shapes=st.lists(SHAPES, max_size=6), max_numel=st.integers(1, 3000).map(lambda packs: packs * PACK))
 def test_all_ranks_decide_alike_whatever_their_data_and_device(shapes: list[tuple[int, ...]], max_numel: int) -> None:
     ranks = [Rank(max_numel), Rank(max_numel)]
@@ -94,6 +96,7 @@ def test_unset_leaves_the_class_its_own_methods(variable: str | None) -> None:
     assert made.pcie_ipc_all_reduce is Communicator.pcie_ipc_all_reduce
 
 
+@settings(deadline=None)
 @given(shape=SHAPES, max_numel=st.integers(1, 3000).map(lambda packs: packs * PACK), on=st.booleans())
 def test_what_fits_the_workspace_makes_the_unpatched_calls(shape: tuple[int, ...], max_numel: int, on: bool) -> None:
     tensor = Tensor.of(*shape)
