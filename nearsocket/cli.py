@@ -16,6 +16,7 @@ from nearsocket.model.errors import EXIT_USAGE, NearsocketError
 COMMANDS = {
     "audit": "nearsocket.commands.audit:audit",
     "explain": "nearsocket.commands.explain:explain",
+    "image": "nearsocket.commands.image:image_group",
     "lab": "lab.cli:lab_group",
     "list-checks": "nearsocket.commands.list_checks:list_checks",
 }
