@@ -1,4 +1,4 @@
-"""Finds the user's folders (checks, deploys, inventories, templates): in the project, else in the source checkout, else in the wheel."""
+"""Finds the user's folders (checks, deploys, inventories, templates): in the project, else in the checkout, else in the wheel."""
 
 from __future__ import annotations
 

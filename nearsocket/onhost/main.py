@@ -1,4 +1,4 @@
-"""The program's entry on a server: `collect --timeout SECONDS --host NAME` prints one snapshot as JSON; `image ...` handles images."""
+"""The program's entry on a server: `collect` prints one snapshot as JSON; `image` applies the patch kit or builds the image."""
 
 from __future__ import annotations
 

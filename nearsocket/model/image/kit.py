@@ -14,7 +14,7 @@ from nearsocket.model.text import one_line
 
 SCHEMA = "nearsocket.image-kit/1"
 MANIFEST = "kit.json"
-#: What a kit's folder holds beside the manifest and the texts that it names.
+#: What a kit's folder holds beside the manifest and the texts that it names. Other files in it are nobody's.
 DOCKERFILE, NOTICE = "Dockerfile", "NOTICE"
 #: Between the file as it was and what is appended.
 GAP = b"\n\n"
@@ -113,14 +113,14 @@ def read(files: Mapping[str, bytes]) -> Kit:
     try:
         if raw["schema"] != SCHEMA:
             raise UsageError(f"{MANIFEST}: expected schema {SCHEMA}, found {one_line(str(raw['schema']), 60)}")
+        texts = {_path(entry["path"]): _hash(entry["sha256"]) for entry in raw["texts"]}
         kit = Kit(
             patch=_word(raw["patch"]),
             variable=_word(raw["variable"]),
             package=_path(raw["package"]),
             releases=tuple(_release(entry) for entry in raw["releases"]),
-            files=tuple(sorted(files.items())),
+            files=tuple((name, files[name]) for name in sorted({MANIFEST, DOCKERFILE, NOTICE, *texts}) if name in files),
         )
-        texts = {_path(entry["path"]): _hash(entry["sha256"]) for entry in raw["texts"]}
     except (KeyError, TypeError) as error:
         raise UsageError(f"{MANIFEST}: expected the keys of {SCHEMA}, found a fault at {one_line(str(error), 60)}") from None
     for name, expected in texts.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from nearsocket.model.errors import NearsocketError, UsageError
@@ -85,16 +85,32 @@ class Outcome:
             f"{self.tag} {words.get(self.what, self.what)}: SGLang {self.release} patched, image {self.image[:12]} ({self.engine})"
         )
 
-    def to_json(self) -> str:
-        """As it travels."""
-        return json.dumps(self.__dict__)
+
+#: How every answer of the image builder begins; what a login shell says before it is not ours.
+ANSWER_BEGINS = '{"schema": "nearsocket.image-answer/1"'
 
 
-def read_outcome(text: str, tag: str) -> Outcome:
-    """The outcome from a host's answer, which is outside text. Raises NearsocketError for a broken one."""
+def answer(outcome: Optional[Outcome], refusal: Optional[NearsocketError] = None) -> str:
+    """The builder's answer as it travels: what became of it, nothing (no such image), or why it was refused. One line."""
+    told = None if outcome is None else outcome.__dict__
+    refused = None if refusal is None else {"message": refusal.message, "hint": refusal.hint}
+    return json.dumps({"schema": "nearsocket.image-answer/1", "outcome": told, "refused": refused})
+
+
+def read_answer(text: str, tag: str) -> Optional[Outcome]:
+    """What a host answered, which is outside text. Raises NearsocketError where it refused, or where this is no answer."""
+    start = text.find(ANSWER_BEGINS)
     try:
-        raw = json.loads(text)
-        words = (one_line(str(raw[name]), 80) for name in ("what", "image", "release", "engine"))
-        return replace(Outcome(*words), tag=tag)
-    except (ValueError, KeyError, TypeError):
-        raise NearsocketError("expected the image builder's answer, found something else") from None
+        raw = json.loads(text[start:].splitlines()[0] if start >= 0 else "")
+        refused, told = raw["refused"], raw["outcome"]
+        if refused is not None:
+            message, hint = str(refused["message"]), refused["hint"]
+        elif told is None:
+            return None
+        else:
+            what, image, release, engine = (one_line(str(told[name]), 80) for name in ("what", "image", "release", "engine"))
+            return Outcome(what, image, release, engine, tag)
+    except (ValueError, KeyError, TypeError, IndexError):
+        found = one_line(text.strip(), 120) or "nothing"
+        raise NearsocketError(f"expected the image builder's answer, found {found}") from None
+    raise NearsocketError(one_line(message, 600), one_line(str(hint), 300) if hint else None)

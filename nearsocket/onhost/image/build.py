@@ -33,12 +33,19 @@ def build(order: Order, program: bytes) -> Outcome:
     kit = read(dict(order.checked().files))
     engine = engines.find(order.engine)
     old = engine.image(order.tag)
-    present = _present(engine, order, kit, old)
-    if present:
-        return present
+    there = _present(engine, order, kit, old)
+    if there:
+        return there
     if order.archive is not None:
         return _load(engine, order, kit, old)
     return _build(engine, order, kit, program)
+
+
+def present(order: Order) -> Optional[Outcome]:
+    """The image that is wanted, where it is there already; nothing is built or loaded."""
+    kit = read(dict(order.checked().files))
+    engine = engines.find(order.engine)
+    return _present(engine, order, kit, engine.image(order.tag))
 
 
 def _present(engine: Engine, order: Order, kit: Kit, old: Optional[Image]) -> Optional[Outcome]:

@@ -1,4 +1,4 @@
-"""`image apply` (inside an image's build) and `image build` (on a host): the program's entries for images."""
+"""The program's entries for images: `image apply` inside an image's build, `image present` and `image build` on a host."""
 
 from __future__ import annotations
 
@@ -10,31 +10,39 @@ from typing import Optional
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.image import record as records
 from nearsocket.model.image.kit import Kit, read
-from nearsocket.model.image.order import read_order
+from nearsocket.model.image.order import answer, read_order
 from nearsocket.onhost.image.apply import apply
-from nearsocket.onhost.image.build import build
+from nearsocket.onhost.image.build import build, present
 from nearsocket.onhost.image.folder import installed_root
 
-USAGE = "image apply --kit DIR [--root DIR] [--record FILE] | image build --order JSON"
+USAGE = "image apply --kit DIR [--root DIR] [--record FILE] | image present --order JSON | image build --order JSON"
 
 
 def run(words: list[str]) -> int:
-    """Run the action; a refusal is one line on standard error, its hint another, and the exit code."""
+    """Run the action. `apply`: exit 0, or 2 with one line on standard error. The others answer with JSON, a refusal too."""
     try:
         action, options = _parsed(words)
         if action == "apply":
             os.write(2, _safe(_apply(options)))
         else:
-            os.write(1, _safe(build(read_order(options["--order"]), _program()).to_json()))
+            os.write(1, _safe(_answer(action, options["--order"])))
     except NearsocketError as error:
         os.write(2, _safe(f"nearsocket: {error.message}"))
         if error.hint:
             os.write(2, _safe(f"  {error.hint}"))
         return error.exit_code
-    except OSError as error:
-        os.write(2, _safe(f"nearsocket: {error.strerror}: {error.filename or 'no file'}"))
-        return 2
     return 0
+
+
+def _answer(action: str, order: str) -> str:
+    try:
+        if action == "present":
+            return answer(present(read_order(order)))
+        return answer(build(read_order(order), _program()))
+    except NearsocketError as error:
+        return answer(None, error)
+    except OSError as error:
+        return answer(None, NearsocketError(f"{error.filename or 'image'}: {error.strerror or error}"))
 
 
 def read_kit(folder: Path) -> Kit:
@@ -50,15 +58,22 @@ def _apply(options: dict[str, str]) -> str:
     changed, verdict = apply(root, kit)
     if "--record" in options:
         record = records.Record(str(root.resolve()), kit.patch, kit.digest, verdict.release.version)
-        Path(options["--record"]).write_text(record.to_json(), encoding="utf-8")
+        _write(Path(options["--record"]), record.to_json())
     return f"{kit.patch}: {'applied to' if changed else 'in place in'} SGLang {verdict.release.version} in {root}"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise NearsocketError(f"{path}: expected to write the record, found: {error.strerror}") from None
 
 
 def _parsed(words: list[str]) -> tuple[str, dict[str, str]]:
     action: Optional[str] = words[0] if words else None
-    needed, known = {"apply": ("--kit", {"--kit", "--root", "--record"}), "build": ("--order", {"--order"})}.get(
-        action or "", ("", set())
-    )
+    order = ("--order", {"--order"})
+    every = {"apply": ("--kit", {"--kit", "--root", "--record"}), "present": order, "build": order}
+    needed, known = every.get(action or "", ("", set()))
     options = dict(zip(words[1::2], words[2::2]))
     if not action or not needed or len(words) % 2 == 0 or not set(options) <= known or needed not in options:
         raise UsageError("expected an action and its options", f"usage: {USAGE}")
