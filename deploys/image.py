@@ -12,7 +12,9 @@ refused, the older image keeps it. docs/image.md says what the patch does and fo
     --data nearsocket_image_timeout=3600         seconds for the pull, the build or the load
 """
 
-from nearsocket import paths
-from nearsocket.control.image import patched_image
+from pyinfra import host
 
-patched_image(name="The patched SGLang image is there", folder=str(paths.templates_folder() / "image"))
+from nearsocket import paths
+from nearsocket.control.image import image_on_host
+
+image_on_host(host, paths.templates_folder() / "image")

@@ -69,30 +69,44 @@ def _number(given: Mapping[str, Any], name: str) -> float | None:
         raise UsageError(f"pyinfra data: expected a number for {name}, found {given[name]!r}") from None
 
 
-@operation()
-def patched_image(folder: str) -> Generator[FunctionCommand, None, None]:
-    """The image is there, built or loaded where it was not; `folder` is the kit's. Nothing to do where the right one exists.
+def image_on_host(host: PyinfraHost, folder: Path) -> None:
+    """Have the patched image on one host of a pyinfra run; `folder` is the kit's.
 
-    Raises PyinfraError, one line, for data that cannot be used and where the host cannot answer.
+    Raises PyinfraError, one line, for data that cannot be used. What a host refuses fails that host, with a line of its own.
     """
     try:
-        order = order_from_data(current_host.data.dict(), kit_files(Path(folder)))
+        order = order_from_data(host.data.dict(), kit_files(folder))
+    except NearsocketError as error:  # pyinfra shows its own errors as a line, any other with a traceback
+        raise PyinfraError(error.message + (f" ({error.hint})" if error.hint else "")) from None
+    patched_image(name="The patched SGLang image is there", order=order)
+
+
+@operation()
+def patched_image(order: Order) -> Generator[FunctionCommand, None, None]:
+    """The image is there, built or loaded where it was not. Nothing to do where the right one exists."""
+    try:
         there = _ask(current_host, "present", order, PRESENT_S)
     except NearsocketError as error:
-        raise PyinfraError(error.message + (f" ({error.hint})" if error.hint else "")) from None
+        yield FunctionCommand(_refused, (error,), {})  # an exception here would be a traceback
+        return
     if there is not None:
         current_host.noop(str(there))
         return
     yield FunctionCommand(_build, (order,), {})
 
 
-def _build(state: State, host: PyinfraHost, order: Order) -> bool:  # noqa: ARG001 - pyinfra passes both
+def _refused(state: State, host: PyinfraHost, error: NearsocketError) -> bool:  # noqa: ARG001 - pyinfra passes both
+    """Tell why, and fail the host."""
+    sys.stdout.write(f"{host.name}: {error.message}\n" + (f"  {error.hint}\n" if error.hint else ""))
+    return False
+
+
+def _build(state: State, host: PyinfraHost, order: Order) -> bool:
     """Whether the host has the image now; what became of it goes to standard output, a refusal as one line."""
     try:
         outcome = _ask(host, "build", order, order.timeout_s + PRESENT_S)
     except NearsocketError as error:
-        sys.stdout.write(f"{host.name}: {error.message}\n" + (f"  {error.hint}\n" if error.hint else ""))
-        return False
+        return _refused(state, host, error)
     sys.stdout.write(f"{host.name}: {outcome}\n")
     return outcome is not None
 

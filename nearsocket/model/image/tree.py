@@ -52,14 +52,18 @@ class State(enum.Enum):
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A file with other content than expected; `found` is None where there is no such file."""
+    """A file with other content than expected: pairs of SHA-256 and whose it is; `found` is None where there is no such file."""
 
     path: str
-    expected: tuple[str, ...]
+    expected: tuple[tuple[str, str], ...]
     found: Optional[str]
 
     def __str__(self) -> str:
-        return f"{self.path}: expected {' or '.join(self.expected)}, found {self.found or 'none'}"
+        owners: dict[str, list[str]] = {}
+        for digest, owner in self.expected:
+            owners.setdefault(digest, []).append(owner)
+        words = [f"{digest} ({', '.join(whose)})" for digest, whose in owners.items()]
+        return f"{self.path}: expected sha256 {' or '.join(words)}, found {self.found or 'none'}"
 
 
 @dataclass(frozen=True)
@@ -81,10 +85,11 @@ def judge(kit: Kit, tree: Tree) -> Verdict:
     """How the tree stands to the kit's releases. A release whose files all match wins, else the one that misses least."""
     verdicts = [_against(release, tree) for release in kit.releases]
     best = min(verdicts, key=lambda verdict: len(verdict.mismatches))
+    near = [verdict for verdict in verdicts if len(verdict.mismatches) == len(best.mismatches)]
     return Verdict(
         best.state,
         best.release,
-        tuple(_joined(verdicts, best)),
+        tuple(_joined(near, mismatch) for mismatch in best.mismatches),
         tuple(line for path in kit.edited for line in _shadows(path, tree)),
         tuple(name for path in kit.edited for name in _unchecked(path, tree)),
     )
@@ -113,11 +118,11 @@ def _against(release: Release, tree: Tree) -> Verdict:
         found = _hash(tree, edit.path)
         states.add(found == edit.after)
         if found not in (edit.before, edit.after):
-            mismatches.append(Mismatch(edit.path, (f"sha256 {edit.before} ({release.version})",), _shown(tree, edit.path)))
+            expected = {edit.before: release.version, edit.after: f"{release.version} patched"}
+            mismatches.append(Mismatch(edit.path, tuple(expected.items()), _shown(tree, edit.path)))
     for pinned in release.relies_on:
         if _hash(tree, pinned.path) != pinned.sha256:
-            expected = (f"sha256 {pinned.sha256} ({release.version})",)
-            mismatches.append(Mismatch(pinned.path, expected, _shown(tree, pinned.path)))
+            mismatches.append(Mismatch(pinned.path, ((pinned.sha256, release.version),), _shown(tree, pinned.path)))
     if mismatches:
         return Verdict(State.FOREIGN, release, tuple(mismatches))
     if states == {True}:
@@ -125,11 +130,10 @@ def _against(release: Release, tree: Tree) -> Verdict:
     return Verdict(State.UNPATCHED if states == {False} else State.PARTLY, release)
 
 
-def _joined(verdicts: list[Verdict], best: Verdict) -> Iterator[Mismatch]:
-    """The best release's mismatches, with what every other release expects there."""
-    for mismatch in best.mismatches:
-        every = [found.expected[0] for verdict in verdicts for found in verdict.mismatches if found.path == mismatch.path]
-        yield Mismatch(mismatch.path, tuple(dict.fromkeys(every)), mismatch.found)
+def _joined(verdicts: list[Verdict], mismatch: Mismatch) -> Mismatch:
+    """The mismatch with what every one of these verdicts expects at its path."""
+    every = [pair for verdict in verdicts for found in verdict.mismatches if found.path == mismatch.path for pair in found.expected]
+    return Mismatch(mismatch.path, tuple(dict.fromkeys(every)), mismatch.found)
 
 
 def _hash(tree: Tree, path: str) -> Optional[str]:

@@ -132,8 +132,9 @@ def _load(engine: Engine, order: Order, kit: Kit, old: Optional[Image]) -> Outco
         if labels.get(LABEL + name) != value:
             said = one_line(str(labels.get(LABEL + name, "none")), 80)
             raise NearsocketError(f"{path}: expected the label {LABEL}{name}={value}, found {said}", "save it from `image build`")
-    _room(engine, order, path.stat().st_size * (3 if _packed(path) else 1) / _GIB + ADDED_GIB)
-    engine.show(["load", "-i", str(path)], order.timeout_s)
+    packed = _packed(path)
+    _room(engine, order, path.stat().st_size * (3 if packed else 1) / _GIB + ADDED_GIB)
+    engine.load(path, packed, order.timeout_s)
     new = engine.image(order.tag)
     try:
         if new is None:

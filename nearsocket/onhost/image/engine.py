@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import IO, Any, Optional, Union
 
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.text import one_line
@@ -51,14 +51,25 @@ class Engine:
             raise NearsocketError(f"{self.name} {words[0]}: expected it to work, found: {_last_line(done.stderr, done.stdout)}")
         return done.stdout
 
-    def show(self, words: Sequence[str], timeout_s: float) -> None:
+    def show(self, words: Sequence[str], timeout_s: float, stdin: Union[int, IO[bytes]] = subprocess.DEVNULL) -> None:
         """Run it with its output on standard error, for a person to watch. Raises NearsocketError where it fails."""
         try:
-            done = subprocess.run([self.path, *words], stdin=subprocess.DEVNULL, stdout=2, timeout=timeout_s, check=False)
+            done = subprocess.run([self.path, *words], stdin=stdin, stdout=2, timeout=timeout_s, check=False)
         except subprocess.TimeoutExpired:
             raise NearsocketError(f"{self.name} {words[0]}: expected an end within {timeout_s:g} s, found none") from None
         if done.returncode:
             raise NearsocketError(f"{self.name} {words[0]}: expected it to work, found exit code {done.returncode} (see above)")
+
+    def load(self, path: Path, packed: bool, timeout_s: float) -> None:
+        """Load an archive. A packed one is unpacked on the way: not every podman does it."""
+        if not packed:
+            self.show(["load", "-i", str(path)], timeout_s)
+            return
+        with subprocess.Popen(["gzip", "-dc", str(path)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as unpacked:
+            try:
+                self.show(["load"], timeout_s, unpacked.stdout)
+            finally:
+                unpacked.kill()
 
     def image(self, name: str) -> Optional[Image]:
         """The stored image of that name or id; None where there is none. Raises NearsocketError where the engine is not usable."""
