@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def labels(path: Path, tag: str) -> dict[str, str]:
                 found = one_line(", ".join(tags), 200) or "no tag"
                 raise NearsocketError(f"{path}: expected the one tag {tag}, found {found}", f"save it as {tag}")
             config = json.loads(_read(tar, str(manifest[0]["Config"])))
-    except (OSError, tarfile.TarError, ValueError, KeyError, AttributeError, TypeError) as error:
+    except (OSError, EOFError, zlib.error, tarfile.TarError, ValueError, KeyError, AttributeError, TypeError) as error:
         said = one_line(str(error), 200)
         raise NearsocketError(f"{path}: expected an image archive (docker save), found: {said}") from None
     found_labels: dict[str, Any] = (config.get("config") or {}).get("Labels") or {}

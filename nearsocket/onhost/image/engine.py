@@ -66,6 +66,7 @@ class Engine:
             self.show(["load", "-i", str(path)], timeout_s)
             return
         with subprocess.Popen(["gzip", "-dc", str(path)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as unpacked:
+            assert unpacked.stdout is not None
             try:
                 self.show(["load"], timeout_s, unpacked.stdout)
             finally:
