@@ -6,14 +6,11 @@ and `load` leave behind. Every call is noted in `calls`.
 
 from __future__ import annotations
 
-import hashlib
 import io
+import itertools
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -53,7 +50,9 @@ def tag(key: str, name: str) -> None:
 
 
 def new(rootfs: Path, config: dict[str, Any], tags: list[str]) -> str:
-    key = hashlib.sha256(os.urandom(8)).hexdigest()
+    import shutil
+
+    key = os.urandom(32).hex()
     shutil.copytree(rootfs, STORE / "images" / key / "rootfs", symlinks=True)
     save(key, {"tags": [], "digests": [], "config": config})
     for name in tags:
@@ -66,8 +65,11 @@ def new(rootfs: Path, config: dict[str, Any], tags: list[str]) -> str:
 
 
 def build(words: list[str]) -> None:
+    import shutil
+    import subprocess
+
     context, file = Path(words[-1]), Path(words[words.index("-f") + 1])
-    given = dict(word.partition("=")[::2] for flag, word in zip(words, words[1:], strict=False) if flag == "--build-arg")
+    given = dict(word.partition("=")[::2] for flag, word in itertools.pairwise(words) if flag == "--build-arg")
     key, meta = find(given["BASE"])
     text = file.read_text()
     assert "FROM ${BASE}" in text and "image apply" in text
@@ -89,6 +91,9 @@ def build(words: list[str]) -> None:
 
 
 def load(data: bytes) -> None:
+    import shutil
+    import tarfile
+
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         manifest = json.load(tar.extractfile("manifest.json"))[0]  # type: ignore[arg-type]
         config = json.load(tar.extractfile(manifest["Config"]))["config"]  # type: ignore[arg-type]
@@ -99,6 +104,8 @@ def load(data: bytes) -> None:
 
 
 def copy(source: str) -> None:
+    import tarfile
+
     container, _, path = source.partition(":")
     state = STORE / "containers" / container
     if not state.exists():
@@ -135,6 +142,8 @@ def main(words: list[str]) -> None:
     elif words[0] == "tag":
         tag(find(words[1])[0], words[2])
     elif words[0] == "rmi":
+        import shutil
+
         shutil.rmtree(STORE / "images" / find(words[1])[0])
     elif words[0] == "run":
         say(find(words[words.index("--entrypoint") + 2])[1]["config"].get("root", ""))
