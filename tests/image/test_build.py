@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import shutil
 import sys
 import tarfile
 from dataclasses import replace
@@ -93,6 +94,27 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return made
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the first test that needs a built image leaves a copy of its store for the others."""
+    return tmp_path_factory.mktemp("template") / "images"
+
+
+@pytest.fixture
+def image(store: Store, template: Path) -> str:
+    """The id of an image that was built on BASE and has the tag."""
+    if not template.exists():
+        store.add("base", digests=(BASE,))
+        built(store)
+        shutil.copytree(store.folder / "images", template, symlinks=True)
+    else:
+        shutil.rmtree(store.folder / "images")
+        shutil.copytree(template, store.folder / "images", symlinks=True)
+    key = store.tagged(TAG)
+    assert key
+    return key
+
+
 def order(**changed: Any) -> Order:
     plain = Order(
         tag=TAG, files=tuple(sorted(files(raw("1.0", "1.1")).items())), version="0.1.0", base=BASE, space_gib=0.0, engine="docker"
@@ -135,15 +157,14 @@ def test_an_image_is_built_verified_and_named_and_is_there_the_second_time(store
     assert "is there already: SGLang 1.1 patched" in str(again)
 
 
-def test_the_labels_say_base_patch_kit_and_hashes(store: Store) -> None:
-    store.add("base", digests=(BASE,))
-    image = engines.find("docker").image(built(store).image)
-    assert image is not None and image.user == "root"
+def test_the_labels_say_base_patch_kit_and_hashes(store: Store, image: str) -> None:
+    found = engines.find("docker").image(image)
+    assert found is not None and found.user == "root"
     (edit,) = kit().releases[1].edits
-    assert image.labels["nearsocket.image.base"] == BASE
-    assert image.labels["nearsocket.image.patch"] == "test/1"
-    assert image.labels["nearsocket.image.source"] == f"{EDITED}@sha256:{edit.before}"
-    assert image.labels["nearsocket.image.patched"] == f"{EDITED}@sha256:{edit.after}"
+    assert found.labels["nearsocket.image.base"] == BASE
+    assert found.labels["nearsocket.image.patch"] == "test/1"
+    assert found.labels["nearsocket.image.source"] == f"{EDITED}@sha256:{edit.before}"
+    assert found.labels["nearsocket.image.patched"] == f"{EDITED}@sha256:{edit.after}"
 
 
 def test_a_base_that_is_not_here_is_pulled(store: Store) -> None:
@@ -173,13 +194,11 @@ def test_a_build_whose_files_are_not_the_patch_is_taken_away_again(store: Store)
     refused(store, r"ar\.py: expected sha256")
 
 
-def test_an_image_with_the_right_labels_and_wrong_files_is_made_anew(store: Store) -> None:
-    store.add("base", digests=(BASE,))
-    first = built(store)
-    with (store.folder / "images" / first.image / "rootfs/opt/sg/sglang" / EDITED).open("ab") as file:
+def test_an_image_with_the_right_labels_and_wrong_files_is_made_anew(store: Store, image: str) -> None:
+    with (store.folder / "images" / image / "rootfs/opt/sg/sglang" / EDITED).open("ab") as file:
         file.write(b"#\n")
     again = built(store)
-    assert again.what == "built" and again.image != first.image and store.tagged(TAG) == again.image
+    assert again.what == "built" and again.image != image and store.tagged(TAG) == again.image
 
 
 def test_a_base_without_the_package_is_refused(store: Store) -> None:
@@ -197,9 +216,7 @@ def test_too_little_room_is_refused_first(store: Store) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_an_archive_is_loaded_and_is_there_the_second_time(store: Store, tmp_path: Path, packed: bool) -> None:
-    store.add("base", digests=(BASE,))
-    built(store)
+def test_an_archive_is_loaded_and_is_there_the_second_time(store: Store, image: str, tmp_path: Path, packed: bool) -> None:
     path = store.archive(tmp_path / "near.tar")
     if packed:
         path.write_bytes(gzip.compress(path.read_bytes()))
@@ -221,10 +238,8 @@ def test_an_archive_is_loaded_and_is_there_the_second_time(store: Store, tmp_pat
     ],
 )
 def test_an_archive_of_another_image_is_refused_before_it_is_loaded(
-    store: Store, tmp_path: Path, changed: dict[str, Any], match: str
+    store: Store, image: str, tmp_path: Path, changed: dict[str, Any], match: str
 ) -> None:
-    store.add("base", digests=(BASE,))
-    built(store)
     path = store.archive(tmp_path / "near.tar", **changed)
     store.forget()
     store.add("old", tags=(TAG,))
@@ -232,9 +247,7 @@ def test_an_archive_of_another_image_is_refused_before_it_is_loaded(
     assert store.calls("load") == 0
 
 
-def test_an_archive_whose_files_are_not_the_patch_gives_the_name_back(store: Store, tmp_path: Path) -> None:
-    store.add("base", digests=(BASE,))
-    built(store)
+def test_an_archive_whose_files_are_not_the_patch_gives_the_name_back(store: Store, image: str, tmp_path: Path) -> None:
     path = store.archive(tmp_path / "near.tar")
     store.forget()
     store.add("old", tags=(TAG,))
