@@ -1,4 +1,4 @@
-# ---- nearsocket pcie-ipc-chunked/1: everything below was appended by `nearsocket image apply` ----
+# ---- nearsocket chunked-pcie-allreduce/1: everything below was appended by `nearsocket image apply` ----
 # SPDX-License-Identifier: MIT
 #
 # With SGLANG_PCIE_IPC_CHUNKED=1 in the environment when this module is imported, a reduction that is larger than the
@@ -13,7 +13,7 @@ import os as _nearsocket_os
 
 import torch
 
-NEARSOCKET_PATCH = "pcie-ipc-chunked/1"
+NEARSOCKET_PATCH = "chunked-pcie-allreduce/1"
 #: What became of reductions since the start: "chunked", or why the unpatched way was taken. Host calls are counted; the
 #: replay of a captured graph is none.
 NEARSOCKET_COUNTS: dict[str, int] = {}

@@ -1,7 +1,7 @@
 """A stand-in for docker and podman: images are folders with `rootfs/` and `image.json`, `build` runs the applier on a copy.
 
-State lies in $STANDIN_STORE; a file `fail-<command>` there makes that command fail with its text, `spoil` changes what `build`
-and `load` leave behind. Every call is noted in `calls`.
+State lies in $STANDIN_STORE; a file `fail-<command>` there makes that command fail with its text, `hang-<command>` makes it
+wait for ever, `spoil` changes what `build` and `load` leave behind. Every call is noted in `calls`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -123,6 +124,8 @@ def main(words: list[str]) -> None:
     fail = STORE / f"fail-{words[0]}"
     if fail.exists():
         die(fail.read_text())
+    if (STORE / f"hang-{words[0]}").exists():
+        signal.pause()
     if words[0] == "info":
         say(STORE)
     elif words[:2] == ["image", "inspect"]:

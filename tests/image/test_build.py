@@ -332,6 +332,37 @@ def test_no_image_and_no_engine_are_one_line(store: Store, monkeypatch: pytest.M
         engines.find()
 
 
+def test_an_engine_that_hangs_is_left_at_the_limit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "COPY_S", 0.3)
+    (store.folder / "hang-cp").touch()
+    (store.folder / "hang-info").touch()
+    (store.folder / "hang-pull").touch()
+    docker = engines.Engine(str(store.folder.parent / "bin" / "docker"))
+    with pytest.raises(NearsocketError, match=r"docker info: expected an answer within 0\.3 s, found none"):
+        docker.run(["info"], 0.3)
+    with pytest.raises(NearsocketError, match=r"docker pull: expected an end within 0\.3 s, found none"):
+        docker.show(["pull", "x"], 0.3)
+    with pytest.raises(NearsocketError, match=r"docker cp: expected an answer within 0\.3 s, found none"):
+        docker.copy("engine", "/opt/sg")
+
+
+def test_a_copy_that_is_too_large_is_refused(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package(tmp_path / "rootfs" / "opt/sg")
+    store.container("engine", tmp_path / "rootfs")
+    monkeypatch.setattr(engines, "MOST_BYTES", 100)
+    with pytest.raises(NearsocketError, match="expected less than 0 MiB, found more"):
+        engines.find("docker").copy("engine", "/opt/sg")
+
+
+def test_a_copy_that_fails_is_not_taken_for_a_missing_file(store: Store) -> None:
+    (store.folder / "fail-cp").write_text("permission denied")
+    with pytest.raises(NearsocketError, match="docker cp: expected it to work, found: permission denied"):
+        engines.find("docker").copy("engine", "/opt/sg")
+    (store.folder / "fail-cp").unlink()
+    with pytest.raises(NearsocketError, match="No such container: engine"):
+        engines.find("docker").copy("engine", "/opt/sg")
+
+
 @pytest.mark.parametrize(
     ("changed", "match"),
     [

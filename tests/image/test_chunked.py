@@ -195,7 +195,7 @@ def test_the_log_says_what_became_of_reductions_at_powers_of_ten(caplog: pytest.
         rank.should(Tensor.of(40, 64))
     rank.should(Tensor.of(40, 64, dtype=FLOAT32))
     assert [record.getMessage() for record in caplog.records] == [
-        "SGLANG_PCIE_IPC_CHUNKED: on (pcie-ipc-chunked/1)",
+        "SGLANG_PCIE_IPC_CHUNKED: on (chunked-pcie-allreduce/1)",
         "SGLANG_PCIE_IPC_CHUNKED: chunked: 1",
         "SGLANG_PCIE_IPC_CHUNKED: chunked: 10",
         "SGLANG_PCIE_IPC_CHUNKED: chunked: 100",

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from nearsocket.model.text import one_line
 KNOWN = ("docker", "podman")
 #: A question to the daemon; a hung one must not hang the caller.
 ASK_S = 60.0
+#: Seconds for one `cp`.
+COPY_S = 300.0
 #: What `cp` may answer: the package's folder of communicators is far below this.
 MOST_BYTES = 64 << 20
 
@@ -122,11 +125,19 @@ class Engine:
         words = [self.path, "cp", f"{container}:{path}", "-"]
         with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
             assert child.stdout is not None and child.stderr is not None
-            data = child.stdout.read(MOST_BYTES + 1)
-            if len(data) > MOST_BYTES:
-                child.kill()
-                raise NearsocketError(f"{one_line(path, 200)}: expected less than {MOST_BYTES >> 20} MiB, found more")
-            said = child.stderr.read(1 << 16)
+            limit = threading.Timer(COPY_S, child.kill)
+            limit.start()
+            try:
+                data = child.stdout.read(MOST_BYTES + 1)
+                if len(data) > MOST_BYTES:
+                    child.kill()
+                    raise NearsocketError(f"{one_line(path, 200)}: expected less than {MOST_BYTES >> 20} MiB, found more")
+                said = child.stderr.read(1 << 16)
+                child.wait()
+            finally:
+                limit.cancel()
+        if child.returncode < 0:
+            raise NearsocketError(f"{self.name} cp: expected an answer within {COPY_S:g} s, found none")
         if child.returncode == 0:
             return data
         text = said.decode("utf-8", "replace").lower()
