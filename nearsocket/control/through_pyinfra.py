@@ -85,7 +85,7 @@ def read_and_judge(host: PyinfraHost, folder: Path) -> tuple[HostReport, int]:
     )
     try:
         given = OpenConnection(host).run(audit.command(target), audit.stdin(target, manner.timeout_s), manner.timeout_s, Children())
-        report = audit.judged(target, from_answer(given), manner)
+        report = audit.judged(target, from_answer(given, target.name), manner)
     except TransportError as error:
         report = audit.not_read_report(target, error, manner)
     code = 0 if report.maintenance else exit_code(report.findings, manner.strict)

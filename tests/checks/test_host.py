@@ -30,11 +30,20 @@ def test_what_a_plain_user_may_not_read_is_named_and_does_not_warn() -> None:
     assert "docker.info" in finding.summary
 
 
-@pytest.mark.parametrize("how", ["timeout", "error"])
-def test_a_source_without_an_answer_warns(how: str) -> None:
-    finding = one(REACHABLE, host_with({"nvidia.topo": build.source(status=how, reason="8 s")}))
+@pytest.mark.parametrize(
+    ("name", "how"), [("nvidia.topo", "timeout"), ("nvidia.topo", "error"), ("dkms", "timeout"), ("nvml", "error")]
+)
+def test_a_source_without_an_answer_warns(name: str, how: str) -> None:
+    finding = one(REACHABLE, host_with({name: build.source(status=how, reason="8 s")}))
     assert finding.status.value == "warn"
-    assert "nvidia.topo" in finding.summary
+    assert name in finding.summary
+
+
+def test_a_tool_that_ends_in_an_error_was_reached_and_is_named() -> None:
+    bad = {name: build.source(status="error", reason="exit code 1") for name in ("dkms", "numactl")}
+    finding = one(REACHABLE, host_with(bad))
+    assert finding.status.value == "pass"
+    assert "2 ended in an error: dkms, numactl" in finding.summary
 
 
 def test_a_snapshot_of_nothing_is_unknown() -> None:
@@ -110,6 +119,22 @@ def test_dnf_replaces_only_where_its_file_says_so(conf: str, wanted: str) -> Non
     finding = one(UPGRADES, host)
     assert finding.status.value == wanted
     assert wanted == "pass" or "dnf versionlock add" in (finding.remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("timer", "conf", "wanted"),
+    [
+        ("dnf-automatic-install.timer", "", "warn"),
+        ("dnf-automatic-install.timer", "apply_updates = no", "warn"),
+        ("dnf5-automatic.timer", "apply_updates = yes", "warn"),
+        ("dnf5-automatic.timer", "apply_updates = no", "pass"),
+        ("dnf-automatic-notifyonly.timer", "apply_updates = yes", "pass"),
+    ],
+)
+def test_every_timer_of_dnf_is_judged_by_what_it_does(timer: str, conf: str, wanted: str) -> None:
+    finding = one(UPGRADES, upgrades({"/etc/dnf/automatic.conf": conf} if conf else {}, timer=timer, os_id="rhel"))
+    assert finding.status.value == wanted
+    assert wanted == "pass" or timer in finding.summary
 
 
 def test_a_host_without_systemd_has_no_such_timers() -> None:

@@ -240,8 +240,8 @@ def test_one_process_with_the_only_gpu_has_nobody_to_exchange_with() -> None:
     alone = build.host(processes=hosts.ranks(1, buffers=()), gpus=(build.gpu(0),))
     assert one(PLACEMENT, alone).status is Status.NOT_APPLICABLE
     assert one(ENFORCED, alone).status is Status.NOT_APPLICABLE
-    two = build.host(processes=hosts.ranks(1, buffers=()))
-    assert one(PLACEMENT, two).status is Status.UNKNOWN
+    unread = build.host(processes=hosts.ranks(1, buffers=(), buffers_reason="permission denied"), gpus=(build.gpu(0),))
+    assert one(PLACEMENT, unread).status is Status.UNKNOWN
 
 
 def test_gpus_on_a_socket_without_memory_are_far_from_everything_and_no_bind_is_offered() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -11,17 +12,17 @@ import pytest
 
 from nearsocket.control import audit as subject
 from nearsocket.control.audit import Manner, audit
-from nearsocket.control.scrub import Scrubber
 from nearsocket.control.target import Ssh, Target, Way
 from nearsocket.control.transport import TransportError, Trouble
 from nearsocket.control.transport.process import Children
 from nearsocket.control.waivers import Waiver
 from nearsocket.model.check import Check
 from nearsocket.model.errors import UsageError
-from nearsocket.model.finding import Evidence, Finding, Status
+from nearsocket.model.finding import Evidence, Finding, Status, Waived
 from nearsocket.model.host import Host
 from nearsocket.model.report import Maintenance
-from nearsocket.model.snapshot import Snapshot
+from nearsocket.model.scrub import Scrubber
+from nearsocket.model.snapshot import Snapshot, Source, SourceStatus
 from nearsocket.report import json as json_report
 
 NOW = datetime(2026, 3, 31, 12, tzinfo=UTC)
@@ -69,8 +70,8 @@ def test_an_expired_waiver_counts_and_is_told(read_from: Callable[..., list[Targ
     over = dataclasses.replace(WAIVER, expires=date(2026, 3, 30))
     report = audit(read_from("gpu1"), manner(checks=FAILS, waivers=(over,)))
     assert [(f.id, f.status) for f in report.hosts[0].findings] == [
-        ("memory.near-free", Status.FAIL),
         ("host.waiver-unused", Status.WARN),
+        ("memory.near-free", Status.FAIL),
     ]
     assert report.exit_code == 2
 
@@ -82,7 +83,7 @@ def test_an_unused_waiver_is_a_warning_of_its_host(read_from: Callable[..., list
     report = audit(read_from("gpu0", "gpu1"), manner(checks=(passes,), waivers=(WAIVER,)))
     assert [[f.id for f in host.findings] for host in report.hosts] == [
         ["memory.near-free"],
-        ["memory.near-free", "host.waiver-unused"],
+        ["host.waiver-unused", "memory.near-free"],
     ]
     assert report.exit_code == 1
 
@@ -129,6 +130,45 @@ def test_scrubbed_reports_and_files_do_not_name_the_hosts(read_from: Callable[..
     assert "secretlab" not in text
     assert [host.name for host in report.hosts] == ["host-1", "host-2"]
     assert [file.name for file in tmp_path.iterdir()] == ["host-1.snapshot.json"]
+
+
+def test_one_thing_has_one_token_in_every_hosts_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A's home folder, a registry and B's own name stand in the snapshot of the other host too."""
+
+    def collect(target: Target, timeout_s: float, children: Children) -> Snapshot:
+        data = [{"command": ["--model", "/home/jane/m", "--peer", "gpu-b.rack.acme-corp.com", "--bind", "10.9.8.7"]}]
+        mounts = Source(SourceStatus.OK, "filer.acme-corp.com:/export /home/jane/m rw")
+        sources = {"processes": Source(SourceStatus.OK, data=data), "mounts": mounts}
+        return Snapshot(target.name, "2026-03-31T11:59:00Z", None, {"uid": 1000, "user": "jane"}, {}, sources)
+
+    monkeypatch.setattr(subject, "collect", collect)
+    targets = [Target(f"gpu-{x}.rack.acme-corp.com", Way.SSH, Ssh("10.9.8.7", user="jane")) for x in "ab"]
+    waiver = dataclasses.replace(WAIVER, host="*", owner="Jane Doe", reason="jane knows gpu-a")
+    report = audit(targets, manner(save=tmp_path, scrubber=Scrubber(), checks=FAILS, waivers=(waiver,)))
+    first, second = (json.loads((tmp_path / f"host-{n}.snapshot.json").read_text())["sources"] for n in (1, 2))
+    assert first == second
+    text = json_report.render(report) + json.dumps([first, second])
+    assert [word for word in ("jane", "Jane", "gpu-", "acme", "rack", "10.9.8", "filer") if word in text] == []
+    assert report.hosts[0].findings[0].waived == Waived("user-1 knows host-1", "user-2", "2026-03-31")
+
+
+def test_two_hosts_of_one_short_name_in_two_domains_stay_two(read_from: Callable[..., list[Target]], tmp_path: Path) -> None:
+    report = audit(read_from("gpu1.berlin.example", "gpu1.paris.example"), manner(save=tmp_path, scrubber=Scrubber()))
+    assert [host.name for host in report.hosts] == ["host-1", "host-2"]
+
+
+def test_near_that_a_host_has_not_is_wrong_usage_which_names_its_nodes(
+    monkeypatch: pytest.MonkeyPatch, read_from: Callable[..., list[Target]]
+) -> None:
+    nodes = {"online": "0-1", "node0/cpulist": "0-1", "node1/cpulist": "2-3"}
+    sources = {"nodes": Source(SourceStatus.OK, data=nodes)}
+    targets = read_from("gpu1")
+    monkeypatch.setattr(subject, "collect", lambda *_: Snapshot("gpu1", "2026-03-31T11:59:00Z", None, {}, {}, sources))
+    with pytest.raises(UsageError, match=r"--near: expected nodes of gpu1 \(0-1\), found 5"):
+        audit(targets, manner(near=frozenset({0, 5})))
+    with pytest.raises(UsageError, match="found 2"):
+        audit([dataclasses.replace(targets[0], near=frozenset({2}))], manner())
+    assert audit(targets, manner(near=frozenset({0, 1}))).exit_code == 0
 
 
 def test_a_snapshot_that_cannot_be_saved_ends_the_audit_in_one_line(read_from: Callable[..., list[Target]], tmp_path: Path) -> None:

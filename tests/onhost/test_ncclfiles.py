@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from nearsocket.onhost.collect import ncclfiles
-from tests.onhost.standins import tree
 
 VERSION = "gpu1:1:2 [0] NCCL INFO NCCL version 2.30.7+cuda13.0"
 VIA = "gpu1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct"
@@ -37,7 +36,7 @@ def test_lines_that_the_parser_reads_are_kept(line: str) -> None:
 def test_a_long_log_keeps_its_beginning_and_end_within_the_cap() -> None:
     text = ncclfiles.relevant((VERSION + "\n").encode() * 20_000, b"")
     assert text.endswith("\n<cut>") and len(text) <= (256 << 10) + 10
-    assert ncclfiles.relevant(VERSION.encode(), VIA.encode()) == f"{VERSION}\n{VIA}"
+    assert ncclfiles.relevant(VERSION[:30].encode(), f"{VERSION[30:]}\n{VIA}".encode()) == f"{VERSION}\n{VIA}"
 
 
 def links(path: Path) -> str:
@@ -57,7 +56,7 @@ def test_the_middle_of_a_huge_log_is_not_read(tmp_path: Path) -> None:
     log = tmp_path / "nccl.log"
     log.write_bytes((VERSION + "\n").encode() + b"x" * (5 << 20) + f"\n{VIA}\n".encode())
     entry = ncclfiles._log(links(log), str(log))
-    assert entry is not None and entry["text"].splitlines() == [VERSION, VIA]
+    assert entry is not None and entry["text"].splitlines() == [VERSION, "<cut>", VIA]
 
 
 def test_files_that_are_no_nccl_log_are_left_alone(tmp_path: Path) -> None:
@@ -69,25 +68,9 @@ def test_files_that_are_no_nccl_log_are_left_alone(tmp_path: Path) -> None:
     assert ncclfiles._log("/proc/self/fd/99999", "x") is None
 
 
-def conf(base: Path, *parts: str) -> list[dict[str, str]]:
-    return list(ncclfiles._conf(str(base), parts))
-
-
-def test_only_nccl_lines_of_a_configuration_leave_the_host(tmp_path: Path) -> None:
-    tree(tmp_path, {"/etc/nccl.conf": "# note\nNCCL_DEBUG=INFO\n NCCL_CUMEM_ENABLE = 0\nroot:x:0:0\nHF_TOKEN=x\n"})
-    assert conf(tmp_path, "etc", "nccl.conf") == [{"text": "NCCL_DEBUG=INFO\n NCCL_CUMEM_ENABLE = 0"}]
-
-
-def test_no_link_in_a_container_leads_out_of_it(tmp_path: Path) -> None:
-    tree(
-        tmp_path, {"/outside/nccl.conf": "NCCL_X=1\n", "/a/etc": "-> ../outside", "/b/etc/nccl.conf": "-> ../../outside/nccl.conf"}
-    )
-    assert conf(tmp_path / "a", "etc", "nccl.conf") == [] and conf(tmp_path / "b", "etc", "nccl.conf") == []
-    assert conf(tmp_path / "outside", "nccl.conf") == [{"text": "NCCL_X=1"}]
-    assert conf(tmp_path / "none", "nccl.conf") == []
-
-
-def test_a_pipe_or_folder_in_a_configuration_s_place_is_nothing(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "nccl.conf")
-    (tmp_path / "d/nccl.conf").mkdir(parents=True)
-    assert conf(tmp_path, "nccl.conf") == [] and conf(tmp_path / "d", "nccl.conf") == []
+def test_a_log_that_was_cut_says_so_in_its_place() -> None:
+    assert ncclfiles.relevant(VERSION.encode(), VIA.encode(), gap=True) == f"{VERSION}\n<cut>\n{VIA}"
+    long = VIA + "x" * 3000
+    assert ncclfiles.relevant(long.encode(), b"") == long[:2000] + "<cut>"
+    engine = "server_args rank 0 " + "x" * 3000
+    assert "<cut>" not in ncclfiles.relevant(engine.encode(), b""), "an engine's own long line is no part of NCCL's log"

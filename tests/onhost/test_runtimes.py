@@ -90,6 +90,24 @@ def test_runtimes_that_never_ran_are_not_asked(root: Path, tools: Path) -> None:
     assert containers.docker_info(Context(root)).status is SourceStatus.ABSENT
 
 
+def test_podman_of_a_user_is_asked_only_where_that_users_own_state_of_this_boot_is(
+    root: Path, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    commands(tools, podman=f"touch {asked}")
+    monkeypatch.setattr(containers.os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("HOME", "/home/jane")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
+    tree(root, {"/home/jane/.local/share/containers/storage/x": ""})
+    assert containers.containers(Context(root)).status is SourceStatus.ABSENT and not asked.exists()
+    tree(root, {"/run/libpod/x": ""})
+    source = containers.containers(Context(root))
+    assert source.status is SourceStatus.DENIED and "root's containers" in str(source.reason) and not asked.exists()
+    tree(root, {"/run/user/1000/libpod/tmp/alive": ""})
+    containers.containers(Context(root))
+    assert asked.exists()
+
+
 def test_docker_info_is_cut_and_a_dead_daemon_is_an_error(root: Path, tools: Path) -> None:
     tree(root, {"/run/docker.sock": ""})
     info = {"ServerVersion": "28.3", "Runtimes": {"runc": {}, "nvidia": {}}, "CDISpecDirs": ["/etc/cdi"], "Name": "canary"}

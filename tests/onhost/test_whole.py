@@ -14,7 +14,7 @@ import pytest
 from nearsocket.model.snapshot import SourceStatus, from_json
 from nearsocket.onhost.collect import collect
 from nearsocket.onhost.collect.sources import JOBS
-from tests.onhost.actors import end, line, pair, process, start
+from tests.onhost.actors import end, line, pair, start
 from tests.onhost.standins import commands, pynvml, tree
 from tests.onhost.test_runtimes import INSPECT, SHOW
 
@@ -72,7 +72,7 @@ def test_no_secret_of_any_place_is_in_the_snapshot(host: Path, tmp_path: Path, m
     log = tmp_path / "nccl.gpu1.1"
     words = [log, "--api-key", CANARY, f"--hf-token={CANARY}", f"DB_PASSWORD={CANARY} x", f"https://u:{CANARY}@h"]
     env = {"VLLM_API_KEY": CANARY, "HF_TOKEN": CANARY, "VLLM_URL": f"http://u:{CANARY}@h", "NCCL_DEBUG": "INFO"}
-    rank = start(_RANK, *words, argv0="vllm", env=env)
+    rank = start(_RANK, *words, argv0="VLLM::EngineCore", env=env)
     try:
         assert line(rank) == "ready"
         text = collect(30, "gpu1", host).to_json()
@@ -132,11 +132,22 @@ def test_the_contract_s_table_and_the_sources_are_the_same() -> None:
     assert named == {job.name for job in JOBS}
 
 
-def test_a_link_in_a_home_is_not_followed(host: Path) -> None:
-    tree(host, {"/etc/nccl.conf": "-> ../secret", "/secret": f"NCCL_X={CANARY}\n"})
-    with process("", argv0="vllm"):
-        taken = collect(30, "x", host)
+def test_the_systems_configuration_is_read_through_its_link_and_nothing_else_of_that_file(host: Path) -> None:
+    tree(host, {"/etc/nccl.conf": "-> ../srv/own", "/srv/own": f"NCCL_X=1\nroot:{CANARY}:0\nNCCL_TOKEN={CANARY}\n"})
+    taken = collect(30, "x", host)
+    assert taken.data("nccl.conf")["/etc/nccl.conf"] == "NCCL_X=1\nNCCL_TOKEN=<redacted>"
     assert CANARY not in taken.to_json()
+
+
+def test_a_directory_of_users_that_hangs_costs_the_name_alone(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nearsocket.onhost.collect as subject
+
+    monkeypatch.setattr(subject.pwd, "getpwuid", lambda uid: signal.pause())
+    began = time.monotonic()
+    taken = collect(30, "x", host)
+    assert time.monotonic() - began < 20
+    assert taken.privilege["user"] == str(os.geteuid()) and taken.source("kernel.release").ok
+    assert set(taken.sources) == {job.name for job in JOBS}
 
 
 def test_hanging_nvml_leaves_time_for_the_processes(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:

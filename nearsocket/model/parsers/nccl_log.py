@@ -16,7 +16,7 @@ from nearsocket.model.parsers.nccl_ranks import ORIGIN, RANK, shared_process
 from nearsocket.model.parsers.nccl_values import EnvLine, LogBuffer, LogLine, NcclLog, NodeLine, Transport
 from nearsocket.model.parsers.text import clean
 
-__all__ = ["EnvLine", "LogBuffer", "LogLine", "NcclLog", "NodeLine", "Transport", "looks_like", "parse"]
+__all__ = ["EnvLine", "LogBuffer", "LogLine", "NcclLog", "NodeLine", "Transport", "looks_like", "messages", "parse", "told_by"]
 
 _ENV = re.compile(r"\b(?P<name>NCCL_[A-Z0-9_]+) set by environment to (?P<value>.*\S)")
 _VERSION = re.compile(
@@ -50,8 +50,16 @@ def looks_like(text: str) -> int:
 
 def parse(text: str) -> NcclLog:
     """Read a log. Lines that say nothing known are passed over; never raises."""
-    whole_end = not text or text[-1] in "\r\n"
-    lines = _messages([LogLine(number, clean(line)) for number, line in enumerate(text.splitlines(), 1)])
+    return told_by(messages(text), not text or text[-1] in "\r\n")
+
+
+def messages(text: str) -> list[LogLine]:
+    """The log's messages: its lines without colours, those that two writes share cut in two."""
+    return _messages([LogLine(number, clean(line)) for number, line in enumerate(text.splitlines(), 1)])
+
+
+def told_by(lines: Sequence[LogLine], whole_end: bool = True) -> NcclLog:
+    """What these messages say. `whole_end` tells whether the last one ended in a line break; never raises."""
     if not whole_end and _HALF_NODE.search(lines[-1].text):
         lines = lines[:-1]
     versions: list[str] = []

@@ -23,6 +23,12 @@ def process_of(line: LogLine) -> str:
     return f"{found['host']}:{found['pid']}" if found else ""
 
 
+def own_lines(text: str, pids: frozenset[int]) -> str:
+    """A log without the lines of processes of other numbers: it can hold earlier runs and other ranks."""
+    found = ((ORIGIN.search(line) if " NCCL " in line else None, line) for line in text.splitlines())
+    return "\n".join(line for origin, line in found if origin is None or int(origin["pid"]) in pids)
+
+
 def shared_process(lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
     """Lines that show one process at work for two ranks.
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model.host import Buffer, BufferRole
+from nearsocket.model.parsers.mountinfo import unescape
 from nearsocket.model.parsers.text import clean
 from nearsocket.model.roles import LARGE_BYTES, PAGE_BYTES, role_of
 
@@ -27,7 +28,6 @@ _FIELD = re.compile(
 )
 _NODE = re.compile(r"N(\d{1,4})=(\d{1,12})\Z")
 _COUNT = re.compile(r"(anon|dirty|mapped|kernelpagesize_kB)=(\d{1,12})\Z")
-_ESCAPE = re.compile(r"\\([0-7]{3})")
 _PID = re.compile(r"/proc/(\d{1,10})/(?:task/\d+/)?numa_maps")
 _DELETED = " (deleted)"
 #: mkstemp's six characters anywhere, or any nccl- name in a folder called shm (before 2.12: nccl-shm-recv-...).
@@ -165,11 +165,6 @@ def _whole(pages: Mapping[int, int], counts: Mapping[str, int], sized: bool, odd
     if not pages and not counts:
         return True
     return not sized and sum(pages.values()) in [counts[name] for name in ("mapped", "dirty", "anon") if name in counts]
-
-
-def unescape(text: str) -> str:
-    """A path with the kernel's octal escapes (space, tab, line break, backslash) undone."""
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 8)), text)
 
 
 def merge(mappings: Iterable[MapLine]) -> Iterable[Buffer]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from nearsocket.model.host import Buffer, BufferRole, Process
 
 #: These hold GPU memory for others or draw a screen (comm, cut to 15 characters by the kernel).
-_SERVANTS = frozenset({"nvidia-cuda-mps", "nvidia-persiste", "nv-hostengine", "Xorg", "Xwayland", "gnome-shell"})
+SERVANTS = frozenset({"nvidia-cuda-mps", "nvidia-persiste", "nv-hostengine", "Xorg", "Xwayland", "gnome-shell"})
 
 
 @dataclass
@@ -62,7 +62,7 @@ def tying_files(buffers: Iterable[Buffer]) -> frozenset[str]:
 
 def instances(processes: Sequence[Process], tying: frozenset[str]) -> tuple[tuple[Process, ...], ...]:
     """The processes of each instance, both in order of process number; those without any sign of one are left out."""
-    part = [p for p in processes if (p.engine or p.buffers or p.gpus or p.gpu_bytes) and p.comm not in _SERVANTS]
+    part = [p for p in processes if (p.engine or p.buffers or p.gpus or p.gpu_bytes) and p.comm not in SERVANTS]
     places: dict[tuple[str, str], list[Group]] = {}
     for group in _with_copies(_tied(part, tying)):
         places.setdefault(_place(group), []).append(group)

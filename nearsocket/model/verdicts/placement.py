@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model import cpulist
-from nearsocket.model.exitcode import worst_status
+from nearsocket.model.exitcode import severity, worst_status
 from nearsocket.model.finding import Evidence, Finding, Status, failed, passed, unknown, warned
 from nearsocket.model.host import Buffer
 from nearsocket.model.roles import carries_payload
@@ -113,7 +113,7 @@ def placement_finding(
     if not judged:
         return unknown(subject, NO_BUFFERS, (), HOW_TO_SHOW)
     worst = worst_status(file.status for file in judged)
-    ordered = sorted(judged, key=lambda file: (-_rank(file), -file.far_bytes, file.buffer.file))
+    ordered = sorted(judged, key=lambda file: (-severity(file.status), -file.far_bytes, file.buffer.file))
     shown = tuple(line for file in ordered[:EVIDENCE_FILES] for line in _evidence_of(file, evidence))
     summary = _summary(worst, ordered, near)
     if worst is Status.PASS:
@@ -129,9 +129,10 @@ NO_BUFFERS = (
     "no ring buffer is shown, which proves nothing: cuMem or P2P in use, the wrong process, no permission, no communicator"
     " yet, or the process is gone"
 )
+#: What NCCL has to be told so that its log proves transports and host buffers.
+NCCL_DEBUG = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,BOOTSTRAP,SHM,ALLOC,ALLOC_HOST"
 HOW_TO_SHOW = (
-    "sudo cat /proc/PID/numa_maps > FILE  # of every rank, after the first request; or judge NCCL's log, with NCCL_DEBUG=INFO"
-    " NCCL_DEBUG_SUBSYS=INIT,ENV,SHM,ALLOC,ALLOC_HOST"
+    f"sudo cat /proc/PID/numa_maps > FILE  # of every rank, after the first request; or judge NCCL's log, with {NCCL_DEBUG}"
 )
 NAME_NEAR = "cat /sys/bus/pci/devices/*/numa_node; nvidia-smi topo -m  # then say where the GPUs are: --near NODES"
 
@@ -161,10 +162,6 @@ def percent(part: int, whole: int) -> str:
 def mib(count: int) -> str:
     """Bytes as MiB with one digit."""
     return f"{count / (1 << 20):.1f} MiB"
-
-
-def _rank(file: FilePlacement) -> int:
-    return [Status.NOT_APPLICABLE, Status.PASS, Status.WARN, Status.UNKNOWN, Status.FAIL].index(file.status)
 
 
 def _evidence_of(file: FilePlacement, evidence: Optional[Mapping[str, Sequence[Evidence]]]) -> tuple[Evidence, ...]:

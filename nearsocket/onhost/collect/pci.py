@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from nearsocket.model.parsers.pci import is_gpu
 from nearsocket.model.snapshot import Source
 from nearsocket.onhost.collect import children
 from nearsocket.onhost.collect.files import Context, absent, ok, text_or_none
 
-NVIDIA = "0x10de"
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]\Z")
 _TEXTS = (
     "vendor",
@@ -49,13 +49,9 @@ def pci(context: Context) -> Source:
 
 
 def wanted(folder: Path) -> bool:
-    """Whether it is a GPU (of NVIDIA: display or accelerator class; of others: 3D controller) or a network card."""
+    """Whether it is a GPU or a network card."""
     kind = text_or_none(folder / "class") or ""
-    if kind.startswith("0x02"):
-        return True
-    if (text_or_none(folder / "vendor") or "") == NVIDIA:
-        return kind.startswith(("0x03", "0x12"))
-    return kind.startswith("0x0302")
+    return kind.startswith("0x02") or is_gpu(text_or_none(folder / "vendor") or "", kind)
 
 
 def bridges(folder: Path) -> list[Path]:
