@@ -82,6 +82,19 @@ def test_a_far_buffer_of_an_earlier_run_does_not_fail_this_run() -> None:
         assert one(id, host).status is Status.PASS
 
 
+BARE = "CUMEM Host Alloc Size 10485760 pointer 0x7f2300000000 handle 0x55aa numa {0} dev 4 granularity 2097152\n"
+
+
+def test_lines_before_a_foreign_one_that_do_not_say_who_wrote_them_are_the_earlier_runs() -> None:
+    old = BARE.format(0) + "gpuhost:3000:3000 [0] NCCL INFO comm 0x1 rank 0 nRanks 2\n"
+    assert one(PLACEMENT, pair(old + words(4242, 0, 1), words(4243, 1, 1))).status is Status.PASS
+
+
+def test_a_single_foreign_line_counts_for_nobody() -> None:
+    foreign = f"gpuhost:3000:3000 [0] NCCL INFO {BARE.format(0)}"
+    assert one(PLACEMENT, pair(words(4242, 0, 1) + foreign, words(4243, 1, 1))).status is Status.PASS
+
+
 def in_container(pid: int, inner: int, log: str | None) -> Process:
     made = hosts.ranks(policy="default", buffers=(), gpus=(build.gpu(0).pci,))[pid - 4242]
     return dataclasses.replace(made, nspid=(pid, inner), nccl_log=log)
@@ -116,9 +129,8 @@ def test_the_evidence_names_the_line_in_the_log() -> None:
 
 
 def test_node_lines_that_do_not_say_who_wrote_them_count_only_where_all_ranks_are_near_one_socket() -> None:
-    bare = "CUMEM Host Alloc Size 10485760 pointer 0x7f2300000000 handle 0x55aa numa {0} dev 4 granularity 2097152\n"
-    same = (words(4242, 0, 1) + bare.format(1), words(4243, 1, 1))
+    same = (words(4242, 0, 1) + BARE.format(1), words(4243, 1, 1))
     assert one(PLACEMENT, pair(*same)).status is Status.PASS
-    assert one(PLACEMENT, pair(same[0] + bare.format(0), same[1])).status is Status.FAIL
+    assert one(PLACEMENT, pair(same[0] + BARE.format(0), same[1])).status is Status.FAIL
     several = [words(4242 + rank, rank, rank // 2) for rank in range(4)]
-    assert one(PLACEMENT, over_two_sockets(several[0] + bare.format(0), *several[1:])).status is Status.UNKNOWN
+    assert one(PLACEMENT, over_two_sockets(several[0] + BARE.format(0), *several[1:])).status is Status.UNKNOWN

@@ -53,8 +53,18 @@ def test_memory_that_nobody_holds_stands_beside_the_replicas() -> None:
 
 
 def servant(comm: str) -> Process:
+    both = {build.gpu(i).pci: 30 << 20 for i in (0, 1)}
     return dataclasses.replace(
-        build.process(), comm=comm, title=comm, command=(comm,), engine=None, rank=None, container=None, buffers=()
+        build.process(),
+        gpus=tuple(both),
+        gpu_bytes=both,
+        comm=comm,
+        title=comm,
+        command=(comm,),
+        engine=None,
+        rank=None,
+        container=None,
+        buffers=(),
     )
 
 

@@ -89,3 +89,11 @@ def test_a_near_node_that_the_host_lacks_is_refused_with_what_it_has() -> None:
         (found,) = judge(id, host)
         assert found.status is Status.UNKNOWN
         assert found.summary == "--near names node 5, which this host lacks (it has node 0-1)"
+
+
+def test_where_only_the_gpus_own_socket_has_memory_nothing_can_land_far() -> None:
+    nodes = (build.node(0, memory=None, memoryless=True), build.node(1))
+    host = dataclasses.replace(hosts.running(policy="default"), nodes=nodes)
+    found = one(ENFORCED, host)
+    assert found.status is Status.PASS
+    assert "the only socket with memory" in found.summary

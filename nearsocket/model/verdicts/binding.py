@@ -14,7 +14,7 @@ from nearsocket.model import cpulist
 from nearsocket.model.exitcode import severity
 from nearsocket.model.finding import Evidence, Status
 from nearsocket.model.host import Host, Process
-from nearsocket.model.near import of_process, one_socket, own_gpus
+from nearsocket.model.near import of_process, own_gpus
 from nearsocket.model.text import brief
 from nearsocket.model.verdicts.groups import Group, who
 
@@ -93,16 +93,14 @@ def near_cpus(host: Host, near: Iterable[int]) -> frozenset[int]:
 
 
 def near_by_force(host: Host, process: Process) -> Optional[str]:
-    """What holds the process's /dev/shm files near: `policy`, `cpuset`, `mount`, or `socket` on a host with but one.
+    """What holds the process's /dev/shm files near: `policy`, `cpuset`, `mount`, or `socket` where but one has memory.
 
     None where nothing does, or where it is not known. What lets pages land on two sockets holds nothing, whatever counts as near.
     """
     near, reach = of_process(host, process), shm_reach(host, process)
     if not near or reach is None or not reach.nodes or not reach.nodes <= near:
         return None
-    if one_socket(host):
-        return reach.by or "socket"
-    return reach.by if _within_one_socket(host, reach.nodes) else None
+    return (reach.by or "socket") if _within_one_socket(host, reach.nodes) else None
 
 
 def _within_one_socket(host: Host, nodes: frozenset[int]) -> bool:
@@ -119,7 +117,7 @@ def bound_group(host: Host, group: Group) -> Optional[str]:
         "policy": "a bound memory policy",
         "cpuset": "a cpuset",
         "mount": "a bound /dev/shm mount",
-        "socket": "the only socket",
+        "socket": "the only socket with memory",
     }
     return " and ".join(dict.fromkeys(names[holder] for holder in holders if holder))
 

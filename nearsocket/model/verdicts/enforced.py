@@ -35,7 +35,7 @@ def judge_force(host: Host, process: Process) -> RankVerdict:
     nodes, at = f"node {cpulist.render(reach.nodes)}", f"node {cpulist.render(home)}"
     holder = near_by_force(host, process)
     if holder == "socket":
-        return RankVerdict(process, Status.PASS, f"{name} has {nodes} alone, on the only socket")
+        return RankVerdict(process, Status.PASS, f"{name} has {nodes} alone, the only socket with memory")
     if holder is not None:
         return RankVerdict(process, Status.PASS, f"{name} is held at {nodes} by {_HELD_BY[holder]}")
     if not reach.nodes & home:
