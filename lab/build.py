@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lab import cpio, mirror, tools
-from lab.children import reason, stream
+from lab.children import is_full, reason, stream
 from lab.errors import LabError
 from lab.recipe import Recipe
 from lab.say import say
@@ -71,7 +71,7 @@ def _run(
 
 
 def _hint(line: str) -> str:
-    if "No space left" in line:
+    if is_full(line):
         return "free some space, or set NEARSOCKET_LAB_CACHE to a folder with room"
     if "subuid" in line or "newuidmap" in line or "unshare" in line:
         return "give your user ranges: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 NAME"
