@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,8 +12,11 @@ from typing import Callable
 
 from nearsocket.model.finding import CORE_IDS, Evidence, Finding, Status
 from nearsocket.model.host import Host
+from nearsocket.model.text import fault
 
 CheckFunction = Callable[[Host], Iterable[Finding]]
+#: A check that says more than this has lost its way; one that never ends must not fill the memory.
+MOST_FINDINGS = 10_000
 _ID = re.compile(r"[a-z][a-z0-9]*\.[a-z0-9]+(-[a-z0-9]+)*\Z")
 
 
@@ -36,11 +40,22 @@ class Check:
         return self.id in CORE_IDS
 
     def run(self, host: Host) -> tuple[Finding, ...]:
-        """The check's findings on this host, ids stamped; a fault inside the check is an `unknown`, never a crash."""
+        """The check's findings on this host, ids stamped; a fault inside the check is an `unknown`, never a crash.
+
+        Only an interrupt passes: `sys.exit` in a check must not decide the exit code of the audit.
+        """
         try:
-            found: list[Finding] = [dataclasses.replace(finding, id=self.id) for finding in self.function(host)]
-        except Exception as error:  # a user's check is code we do not know
-            where = f"{type(error).__name__}: {error}"
+            found: list[Finding] = []
+            for finding in itertools.islice(self.function(host), MOST_FINDINGS + 1):
+                if type(finding) is not Finding:
+                    raise TypeError(f"expected a Finding, found {type(finding).__name__}")
+                found.append(dataclasses.replace(finding, id=self.id))
+            if len(found) > MOST_FINDINGS:
+                raise ValueError(f"expected at most {MOST_FINDINGS} findings, found more")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a user's check is code we do not know
+            where = fault(error)
             summary = f"the check itself failed ({where}); the other checks are not affected"
             return (Finding(self.id, Status.UNKNOWN, host.name, summary, (Evidence(f"check {self.id}", where),), None),)
         if not found:

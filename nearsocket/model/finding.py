@@ -22,12 +22,25 @@ class Status(str, enum.Enum):
 CORE_IDS = frozenset({"host.reachable", "nccl.buffer-placement", "nccl.cumem-in-force", "topology.gpu-node"})
 
 
+def _must_be(value: object, kind: type, what: str) -> None:
+    """A check of a user's own may give anything; what a renderer or an exit code would choke on ends here."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{what}: expected {kind.__name__}, found {type(value).__name__}")
+
+
 @dataclass(frozen=True)
 class Evidence:
-    """What a finding rests on: the source's name (a path, a command) and the text as read."""
+    """What a finding rests on: the source's name (a path, a command) and the text as read.
+
+    Raises TypeError where one of them is no text.
+    """
 
     source: str
     text: str
+
+    def __post_init__(self) -> None:
+        _must_be(self.source, str, "an evidence's source")
+        _must_be(self.text, str, "an evidence's text")
 
 
 @dataclass(frozen=True)
@@ -43,7 +56,8 @@ class Waived:
 class Finding:
     """One verdict. `id` is stable (`concern.kebab-case`); the functions below leave it empty and the runner stamps it.
 
-    `summary` is one line with the figure; `remedy` can be pasted and is None on a pass.
+    `summary` is one line with the figure; `remedy` can be pasted and is None on a pass. Raises TypeError for a field of another
+    type, and ValueError for a pass with a remedy, or without evidence that names its source and shows something.
     """
 
     id: str
@@ -55,7 +69,17 @@ class Finding:
     waived: Optional[Waived] = None
 
     def __post_init__(self) -> None:
-        if self.status is Status.PASS and not self.evidence:
+        for what, value in (("id", self.id), ("subject", self.subject), ("summary", self.summary)):
+            _must_be(value, str, f"a finding's {what}")
+        _must_be(self.status, Status, "a finding's status")
+        _must_be(self.evidence, tuple, "a finding's evidence")
+        for piece in self.evidence:
+            _must_be(piece, Evidence, "a piece of evidence")
+        if self.remedy is not None:
+            _must_be(self.remedy, str, "a finding's remedy")
+        if self.waived is not None:
+            _must_be(self.waived, Waived, "a finding's waiver")
+        if self.status is Status.PASS and not any(piece.source.strip() and piece.text.strip() for piece in self.evidence):
             raise ValueError(f"{self.id or 'a check'} passes {self.subject!r} without evidence; absence of evidence is unknown")
         if self.status is Status.PASS and self.remedy is not None:
             raise ValueError(f"{self.id or 'a check'} passes {self.subject!r} and yet offers a remedy")

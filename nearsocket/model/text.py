@@ -37,6 +37,17 @@ def brief(text: str, limit: int = 120) -> str:
     return one_line(text, limit)
 
 
+def fault(error: BaseException, limit: int = 300) -> str:
+    """An error of code that we do not know, as `Type: message` on one line: its own `__str__` may fail too."""
+    try:
+        said = " ".join(str(error).split())
+    except KeyboardInterrupt:
+        raise
+    except BaseException as second:
+        said = f"its message cannot be had ({type(second).__name__})"
+    return one_line(f"{type(error).__name__}: {said}" if said else type(error).__name__, limit)
+
+
 def visible(text: str) -> str:
     """As `one_line`, for a text of several lines: the line feeds stay, tabs become four spaces, CR LF is one line feed."""
     return "\n".join(one_line(line) for line in text.replace("\r\n", "\n").replace("\t", "    ").split("\n"))

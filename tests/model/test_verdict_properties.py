@@ -18,7 +18,7 @@ CLAIMS = st.builds(
     st.sampled_from(["sysfs", "nvml", "nvidia-smi topo"]),
     st.none() | NODES,
     st.frozensets(NODES, max_size=4),
-    st.text(max_size=12),
+    st.text(min_size=1, max_size=12).filter(str.strip),
 )
 SOCKETS = st.dictionaries(NODES, st.none() | st.integers(0, 1), max_size=6)
 LINKS = st.builds(

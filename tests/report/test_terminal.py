@@ -198,7 +198,7 @@ def test_no_text_breaks_the_page_or_reaches_the_terminal_raw(text: str, width: i
     host = dataclasses.replace(host, replicas=tuple(dataclasses.replace(r, name=text) for r in host.replicas))
     found = (
         Finding("a.b", Status.FAIL, text, text, (Evidence(text, text),), text),
-        Finding("a.c", Status.PASS, text, text, (Evidence(text, text),)),
+        Finding("a.c", Status.PASS, text, text, (Evidence(text, text), Evidence("here", "x"))),
         Finding("a.d", Status.WARN, text, text, (), text, Waived(text, text, text)),
     )
     host_report = one(host, *found, name=text, maintenance=Maintenance(text, text))
