@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import click
 
 from nearsocket import __version__
-from nearsocket.model.errors import EXIT_USAGE, NearsocketError
+from nearsocket.commands.options import say_error
+from nearsocket.model.errors import EXIT_NOT_WRITTEN, EXIT_USAGE, NearsocketError
+
+#: What a shell shows of a program whose reader left (128 and SIGPIPE's number).
+EXIT_READER_LEFT = 141
 
 
 class Late(NamedTuple):
@@ -29,7 +38,7 @@ COMMANDS = {
     "image": Late("nearsocket.commands.image:image_group", "The patched SGLang image: apply the kit, build, verify."),
     "lab": Late("lab.cli:lab_group", "A two-socket virtual machine as a test host (in a checkout of the project)."),
     "list-checks": Late("nearsocket.commands.list_checks:list_checks", "List the checks: id, a mark on core ones, summary."),
-    "plan": Late("nearsocket.commands.plan:plan", "Say what goes where on a host, what would be written there, and why."),
+    "plan": Late("nearsocket.commands.plan:plan", "Show what goes where on each host, what is written, and why."),
 }
 
 
@@ -78,40 +87,118 @@ def cli() -> None:
     """Provision, tune and verify two-socket GPU servers for LLM inference.
 
     Exit codes of judging commands: 0 all pass or not applicable, 1 warnings, 2 failures, 3 a core finding is
-    unknown, 64 wrong usage.
+    unknown, 64 wrong usage. Any command: 74 something could not be written, 130 and 143 interrupted and terminated.
     """
 
 
-def say_error(message: str, hint: str | None = None) -> None:
-    """One line of error on standard error, and one of help where there is any."""
-    click.echo(f"nearsocket: {message}", err=True)
-    if hint:
-        click.echo(f"  {hint}", err=True)
+class Ended(KeyboardInterrupt):
+    """An interrupt or termination from outside, with the signal's number; whoever ends children at Ctrl-C ends them at this."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def _endings() -> Iterator[None]:
+    """The first SIGINT, SIGTERM or SIGHUP is an Ended; further ones do not disturb the cleaning up. Ignored ones stay so."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        for sign in old:
+            signal.signal(sign, signal.SIG_IGN)
+        raise Ended(number)
+
+    old: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        found = {sign: signal.getsignal(sign) for sign in _SIGNALS}
+        old = {sign: had for sign, had in found.items() if had in (signal.SIG_DFL, signal.default_int_handler)}
+    for sign in old:
+        signal.signal(sign, end)
+    try:
+        yield
+    finally:
+        for sign, had in old.items():
+            signal.signal(sign, had)
+
+
+def _open_standard_streams() -> None:
+    """A standard stream that the caller closed is /dev/null: else the next file that is opened would take its number."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 - it is open as long as the process
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def _settled(code: int) -> int:
+    """The code, after what is still to be written is; a stream that takes nothing more is given up."""
+    for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            _give_up(number)
+            code = code or EXIT_READER_LEFT if number == 1 else code
+        except (OSError, ValueError):
+            _give_up(number)
+            code = code or EXIT_NOT_WRITTEN if number == 1 else code
+    return code
+
+
+def _give_up(number: int) -> None:
+    """Let the stream's rest go to /dev/null: else the interpreter complains about it at its end."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, number)
+    os.close(nothing)
 
 
 def main(args: list[str] | None = None) -> Any:
     """Run the command line and end the process with its code; a fault of the outside world is one line, no traceback."""
+    _open_standard_streams()
+    with _endings():
+        code = _run(args)
+    sys.exit(_settled(code))
+
+
+def _run(args: list[str] | None) -> int:
     try:
-        code = cli.main(args=args, prog_name="nearsocket", standalone_mode=False)
+        return cli.main(args=args, prog_name="nearsocket", standalone_mode=False) or 0
     except click.exceptions.Exit as leave:
-        code = leave.exit_code
+        return leave.exit_code
     except click.UsageError as error:
         where = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
         say_error(error.format_message() + where)
-        code = EXIT_USAGE
+        return EXIT_USAGE
     except click.ClickException as error:
         say_error(error.format_message())
-        code = EXIT_USAGE
+        return EXIT_USAGE
     except NearsocketError as error:
         say_error(error.message, error.hint)
-        code = error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        say_error("interrupted")
-        code = 130
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt) as error:
+        return _ended(error)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left; nothing more to say
-        code = 141
+        _give_up(1)  # the reader left; nothing more to say
+        return EXIT_READER_LEFT
+    except SystemExit as error:
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        return EXIT_READER_LEFT  # rich's way to say that the reader left
     except OSError as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # click's own line feed at an interrupt found no room
+            return _ended(error.__context__)
         say_error(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
-        code = 74
-    sys.exit(code or 0)
+        _give_up(1)
+        return EXIT_NOT_WRITTEN
+
+
+def _ended(error: BaseException) -> int:
+    """128 and the signal's number, as shells count."""
+    cause = error if isinstance(error, Ended) else error.__cause__
+    number = cause.number if isinstance(cause, Ended) else int(signal.SIGINT)
+    say_error("interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}")
+    return 128 + number

@@ -12,13 +12,16 @@ import click
 
 from nearsocket import paths
 from nearsocket.commands import options
+from nearsocket.commands.options import say_error
 from nearsocket.control import checks as check_files
+from nearsocket.control import guard
 from nearsocket.control.audit import Manner
 from nearsocket.control.audit import audit as audit_targets
 from nearsocket.control.inventory import Inventory
 from nearsocket.control.target import Sudo, Target, Way
 from nearsocket.control.targets import resolve
-from nearsocket.model.errors import UsageError
+from nearsocket.model.errors import EXIT_NOT_WRITTEN, NearsocketError, UsageError
+from nearsocket.model.exitcode import worst_of
 from nearsocket.model.report import HostReport
 from nearsocket.model.scrub import Scrubber
 from nearsocket.model.text import one_line
@@ -32,7 +35,7 @@ DEFAULT_TIMEOUT_S = 60.0
 @click.command()
 @click.argument("targets", metavar="[TARGET]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Write nearsocket.report/1 to standard output, nothing else.")
-@click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Write DIR/<host>.snapshot.json.")
+@click.option("--save", type=options.Folder(), metavar="DIR", help="Write DIR/<host>.snapshot.json.")
 @click.option("--scrub", is_flag=True, help="Take host names, addresses, serials and UUIDs out of snapshots and report.")
 @click.option(
     "--checks",
@@ -49,7 +52,7 @@ DEFAULT_TIMEOUT_S = 60.0
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(1, 3600),
+    type=options.Number(1, 3600),
     default=DEFAULT_TIMEOUT_S,
     show_default=True,
     metavar="S",
@@ -85,11 +88,13 @@ def audit(
     (files, or a folder of them). A file that exists wins over a host of that name.
     """
     from_folders = [paths.checks_folder(), *folders]
-    checks = check_files.select(check_files.load(from_folders), only)
+    with guard.standard_output_kept():
+        checks = check_files.select(check_files.load(from_folders), only)
     if verbose:
         click.echo(f"checks from {one_line(', '.join(map(str, from_folders)), 400)}", err=True)
     inventory = resolve(targets).limited(limit)
     chosen = with_sudo(inventory.targets, sudo, ask_sudo_password)
+    unsaved: list[NearsocketError] = []
     manner = Manner(
         checks=checks,
         waivers=inventory.waivers,
@@ -99,13 +104,17 @@ def audit(
         strict=strict,
         save=save,
         scrubber=Scrubber() if scrub else None,
+        unsaved=unsaved.append,
     )
-    report = audit_targets(chosen, manner, _Progress(inventory, quiet))
+    with guard.standard_output_kept():
+        report = audit_targets(chosen, manner, _Progress(inventory, quiet))
     if as_json:
         click.echo(json_report.render(report))
     else:
         terminal.show(report, terminal.console(sys.stdout), quiet=quiet, verbose=verbose)
-    return report.exit_code
+    for error in unsaved:
+        say_error(error.message, error.hint)
+    return worst_of([report.exit_code, EXIT_NOT_WRITTEN]) if unsaved else report.exit_code
 
 
 def with_sudo(targets: Sequence[Target], wanted: bool | None, ask: bool) -> tuple[Target, ...]:

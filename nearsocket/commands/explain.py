@@ -61,6 +61,8 @@ def _read(name: str) -> str:
 
     Raises UsageError, one line, for what cannot be judged at all: missing, a folder, no permission, binary, too large.
     """
+    if name == STANDARD_INPUT and sys.stdin is None:
+        raise UsageError("expected standard input for -, found it closed", "name a file with the pasted text")
     try:
         if name == STANDARD_INPUT:
             raw = sys.stdin.buffer.read(MOST_BYTES + 1)

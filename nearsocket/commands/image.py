@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from nearsocket import __version__, paths
+from nearsocket.commands import options
 from nearsocket.control import imagekit, program
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.image.kit import Kit, read
@@ -80,8 +81,8 @@ def verify(
 @click.option("--archive", type=click.Path(path_type=Path), metavar="FILE", help="Load this saved image instead of building.")
 @ENGINE
 @click.option("--python", default="python3", show_default=True, metavar="PATH", help="The interpreter inside the image.")
-@click.option("--space-gib", type=click.FloatRange(0), metavar="GIB", help="Free room to ask for; default: by what must be done.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(1), default=3600.0, show_default=True, metavar="S")
+@click.option("--space-gib", type=options.Number(0), metavar="GIB", help="Free room to ask for; default: by what must be done.")
+@click.option("--timeout", "timeout_s", type=options.Number(1), default=3600.0, show_default=True, metavar="S")
 @KIT
 def build(
     tag: str,

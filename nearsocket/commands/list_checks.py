@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from nearsocket.control import waivers
+from nearsocket.control import guard, waivers
 from nearsocket.control.checks import load
 from nearsocket.model.check import Afterwards, Check
 from nearsocket.model.text import one_line
@@ -30,7 +30,8 @@ def list_checks(as_json: bool, folders: tuple[Path, ...]) -> None:
     Where a core check (marked *) is unknown, the exit code of an audit is 3.
     """
     chosen = [checks_folder(), *folders]
-    checks: list[Check | Afterwards] = [*load(chosen), waivers.UNUSED]
+    with guard.standard_output_kept():
+        checks: list[Check | Afterwards] = [*load(chosen), waivers.UNUSED]
     checks.sort(key=lambda check: check.id)
     click.echo(f"checks from {one_line(', '.join(map(str, chosen)), 400)}", err=True)
     if as_json:

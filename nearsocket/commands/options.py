@@ -2,9 +2,50 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+from typing import Any
+
 import click
 
 from nearsocket.model import cpulist
+from nearsocket.model.text import one_line
+
+_LONGEST_LINE = 1000
+
+
+def say_error(message: str, hint: str | None = None) -> None:
+    """One line of error on standard error, and one of help, if it takes them."""
+    try:
+        click.echo(f"nearsocket: {one_line(message, _LONGEST_LINE)}", err=True)
+        if hint:
+            click.echo(f"  {one_line(hint, _LONGEST_LINE)}", err=True)
+    except (OSError, ValueError):
+        pass  # the exit code still says it
+
+
+class Number(click.FloatRange):
+    """A number in a range. `nan` is none: it compares with nothing, and so no range would refuse it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number; a usage error for what is none."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"expected a number, found {value!r}", param, ctx)
+        return number
+
+
+class Folder(click.Path):
+    """A folder, there or to be made. The empty text is none: it would be the current folder."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, file_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path; a usage error for what is none."""
+        if value == "":
+            self.fail("expected a folder, found an empty text", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Nodes(click.ParamType[frozenset[int]]):

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from nearsocket import paths
+from nearsocket.commands import options
 from nearsocket.commands.audit import DEFAULT_TIMEOUT_S, PASSWORD_VARIABLE, with_sudo
 from nearsocket.control import planning
 from nearsocket.control.targets import resolve
@@ -43,7 +44,7 @@ from nearsocket.report import plan_json, terminal
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(1, 3600),
+    type=options.Number(1, 3600),
     default=DEFAULT_TIMEOUT_S,
     show_default=True,
     metavar="S",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nearsocket.control import program, snapshots, waivers
+from nearsocket.control import program, snapshots, waivers, workers
 from nearsocket.control.target import Ssh, Sudo, Target, Way
 from nearsocket.control.transport import Transport, TransportError, Trouble
 from nearsocket.control.transport.local import Local
@@ -20,7 +20,7 @@ from nearsocket.control.transport.process import Children
 from nearsocket.control.waivers import Waiver
 from nearsocket.model import cpulist, read
 from nearsocket.model.check import Check
-from nearsocket.model.errors import UsageError
+from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.exitcode import exit_code, worst_of, worst_status
 from nearsocket.model.finding import Evidence, Finding, Status, Waived
 from nearsocket.model.host import Host
@@ -28,8 +28,8 @@ from nearsocket.model.judge import judge
 from nearsocket.model.report import HostReport, Report
 from nearsocket.model.scrub import Scrubber
 from nearsocket.model.snapshot import Snapshot
-from nearsocket.model.text import one_line
-from nearsocket.model.verdicts.reachable import unclear, unreachable, unusable
+from nearsocket.model.text import fault, one_line
+from nearsocket.model.verdicts.reachable import unclear, unreachable, untried, unusable
 
 #: Troubles of a host that answers, and so is up.
 _ANSWERS = (
@@ -41,11 +41,20 @@ _ANSWERS = (
     Trouble.SUDO,
     Trouble.PROGRAM,
 )
+#: Troubles after which nothing is known about the host.
+_VERDICTS = {Trouble.ANSWER: unclear, Trouble.HERE: untried}
+
+
+def _raise(error: NearsocketError) -> None:
+    raise error
 
 
 @dataclass(frozen=True)
 class Manner:
-    """How to audit. `near` (the user's word on the GPUs' nodes) wins over the inventory's; `now` is the clock."""
+    """How to audit. `near` (the user's word on the GPUs' nodes) wins over the inventory's; `now` is the clock.
+
+    `unsaved` hears of a snapshot that could not be saved, so that the report on it is not lost; it raises where not given.
+    """
 
     checks: tuple[Check, ...]
     waivers: tuple[Waiver, ...] = ()
@@ -56,6 +65,7 @@ class Manner:
     save: Path | None = None
     scrubber: Scrubber | None = None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    unsaved: Callable[[NearsocketError], None] = _raise
 
 
 Tell = Callable[[HostReport, int, int], None]
@@ -64,34 +74,31 @@ Tell = Callable[[HostReport, int, int], None]
 def audit(targets: Sequence[Target], manner: Manner, tell: Tell | None = None) -> Report:
     """Read and judge every target; `tell` hears of each host as it comes, how many are done and how many there are.
 
-    Raises UsageError for a saved snapshot that is none, NearsocketError where a snapshot cannot be saved; a host that
-    cannot be read is a finding. An interrupt ends every child before it is passed on.
+    Raises UsageError for a saved snapshot that is none and for a folder that snapshots cannot be saved in, before any host is
+    read; a host that cannot be read is a finding. An interrupt ends every child before it is passed on.
     """
     targets = tuple(targets)
     saved = {target: snapshots.from_file(target.file) for target in targets if target.file is not None}
-    if manner.save and not manner.scrubber:
-        snapshots.check_names(saved[target].host if target in saved else target.name for target in targets)
     if manner.scrubber:
         _learn(manner.scrubber, targets, saved, manner.waivers)
+    if manner.save:
+        names = [saved[target].host if target in saved else target.name for target in targets]
+        snapshots.prepare(manner.save, [manner.scrubber.host(name) for name in names] if manner.scrubber else names)
     children = Children()
-    pool = ThreadPoolExecutor(max_workers=max(1, min(manner.parallel, len(targets))), thread_name_prefix="audit")
     reports: dict[int, HostReport] = {}
+
+    def act(at: int) -> HostReport:
+        return _one(targets[at], saved.get(targets[at]), manner, children)
+
     try:
-        jobs: dict[Future[HostReport], int] = {
-            pool.submit(_one, target, saved.get(target), manner, children): at for at, target in enumerate(targets)
-        }
-        open_jobs = set(jobs)
-        while open_jobs:
-            done, open_jobs = wait(open_jobs, return_when=FIRST_COMPLETED)
-            for job in done:
-                reports[jobs[job]] = job.result()
+        with closing(workers.each(len(targets), act, manner.parallel)) as read_hosts:
+            for at, report in read_hosts:
+                reports[at] = report
                 if tell:
-                    tell(reports[jobs[job]], len(reports), len(targets))
+                    tell(report, len(reports), len(targets))
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
         children.end_all()
         raise
-    pool.shutdown()
     return conclude([reports[at] for at in range(len(targets))], targets, manner)
 
 
@@ -125,12 +132,22 @@ def conclude(hosts: Sequence[HostReport], targets: Sequence[Target], manner: Man
 
 
 def _one(target: Target, saved: Snapshot | None, manner: Manner, children: Children) -> HostReport:
-    """One host, read and judged."""
+    """One host, read and judged. Raises UsageError for words of the user's that cannot hold for it."""
     try:
-        snapshot = saved or collect(target, manner.timeout_s, children)
+        return judged(target, saved or collect(target, manner.timeout_s, children), manner)
     except TransportError as error:
         return not_read_report(target, error, manner)
-    return judged(target, snapshot, manner)
+    except NearsocketError:
+        raise
+    except Exception as error:  # one host must not take the others' results with it
+        return not_read_report(target, here(error), manner)
+
+
+def here(error: Exception) -> TransportError:
+    """The error about a host that was not read for a reason of this machine: out of files, of processes, of memory."""
+    found = f"expected to read the host, found: {fault(error)}"
+    hint = "look at this machine's limits (ulimit -n, ulimit -u) and at the inventory; --parallel N reads fewer at a time"
+    return TransportError(Trouble.HERE, found, hint)
 
 
 def collect(target: Target, timeout_s: float, children: Children) -> Snapshot:
@@ -176,12 +193,15 @@ def judged(target: Target, snapshot: Snapshot, manner: Manner) -> HostReport:
     if manner.scrubber:
         snapshot = manner.scrubber.snapshot(snapshot)
     if manner.save:
-        snapshots.save(snapshot, manner.save)
+        try:
+            snapshots.save(snapshot, manner.save)
+        except NearsocketError as error:
+            manner.unsaved(error)
     near = manner.near if manner.near is not None else target.near
     try:
         host = read.host(snapshot, near)
     except Exception as error:  # a snapshot is outside text; what no parser foresaw must not stop the other hosts
-        found = f"expected a snapshot that can be parsed, found one that cannot ({type(error).__name__}: {error})"
+        found = f"expected a snapshot that can be parsed, found one that cannot ({fault(error)})"
         hint = "report it with the snapshot: nearsocket audit --save DIR --scrub"
         return not_read_report(target, TransportError(Trouble.ANSWER, one_line(found, 300), hint), manner)
     must_have(host, near)
@@ -219,10 +239,10 @@ def not_read(name: str, error: TransportError, command_line: str | None = None) 
     """The finding about a host that gave no usable answer; the remedy is what to look at, and `command_line` to see it. Pure.
 
     `fail` for one that is not reached in time or cannot be audited as it is; `unknown` for one that was reached and whose
-    answer is cut or foreign.
+    answer is cut or foreign, and for one that this machine could not try.
     """
     remedy = f"{command_line}  # {error.hint}" if command_line else error.hint or ""
-    verdict = unclear if error.trouble is Trouble.ANSWER else unusable if error.trouble in _ANSWERS else unreachable
+    verdict = _VERDICTS.get(error.trouble) or (unusable if error.trouble in _ANSWERS else unreachable)
     return verdict(name, error.message, remedy, Evidence(error.trouble.value, error.evidence or error.message))
 
 

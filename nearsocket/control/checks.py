@@ -9,9 +9,11 @@ import types
 from collections.abc import Iterable
 from pathlib import Path
 
+from nearsocket.control import guard
 from nearsocket.control.waivers import UNUSED_ID
 from nearsocket.model.check import Check
 from nearsocket.model.errors import UsageError
+from nearsocket.model.text import fault
 
 #: The name that checks are loaded under. Never plain `checks`: an installed package of that name would win over ours.
 PACKAGE = "nearsocket_checks"
@@ -37,7 +39,7 @@ def load(folders: Iterable[Path]) -> tuple[Check, ...]:
                 if check.id in owners:
                     raise UsageError(f"{path}: expected a check id of its own, found {check.id} in {owners[check.id]} too")
                 owners[check.id] = path
-                checks.append(check)
+                checks.append(guard.limited(check))
     return tuple(sorted(checks, key=lambda check: check.id))
 
 
@@ -67,6 +69,8 @@ def _files(folder: Path) -> list[Path]:
 
 def _load_file(path: Path) -> list[Check]:
     name = f"{PACKAGE}.{path.stem}"
+    if not path.is_file():  # a FIFO would be waited for
+        raise UsageError(f"{path}: expected a Python file, found no regular file")
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path}: expected a Python file, found something that cannot be loaded")
@@ -74,18 +78,26 @@ def _load_file(path: Path) -> list[Check]:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # a user's file is code we do not know
-        del sys.modules[name]
+        checks = _marked(module, path)
+    except (UsageError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # a user's file is code we do not know
+        sys.modules.pop(name, None)
         raise UsageError(f"{path}: expected a file of checks, found {_fault(error, path)}", "no check was run") from None
+    if not checks:
+        raise UsageError(f"{path}: expected at least one function marked @check, found none", "a helper file's name starts with _")
+    return checks
+
+
+def _marked(module: types.ModuleType, path: Path) -> list[Check]:
+    """The checks that the file itself declares."""
     checks: dict[str, Check] = {}
-    for function in vars(module).values():
+    for function in list(vars(module).values()):
         check = getattr(function, "nearsocket_check", None)
-        if not isinstance(check, Check) or check.function.__module__ != name:
+        if not isinstance(check, Check) or check.function.__module__ != module.__name__:
             continue  # not a check, or one that this file imports from another
         if checks.setdefault(check.id, check) is not check:
             raise UsageError(f"{path}: expected check ids of their own, found {check.id} twice")
-    if not checks:
-        raise UsageError(f"{path}: expected at least one function marked @check, found none", "a helper file's name starts with _")
     return list(checks.values())
 
 
@@ -97,5 +109,5 @@ def _fault(error: BaseException, path: Path) -> str:
         if trace.tb_frame.f_code.co_filename == str(path):
             line = trace.tb_lineno
         trace = trace.tb_next
-    said = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-    return f"{type(error).__name__}: {said}" + (f" (line {line})" if line else "")
+    said = f"SyntaxError: {error.msg}" if type(error) is SyntaxError else fault(error)
+    return said + (f" (line {line})" if line else "")

@@ -94,7 +94,7 @@ class Reach(Strict):
     ssh_config_file: Line | None = None
     ssh_known_hosts_file: Line | None = None
     ssh_strict_host_key_checking: Annotated[str, Field(pattern="^(yes|accept-new)$")] | None = None
-    ssh_connect_timeout: Annotated[float, Field(gt=0, le=600)] | None = None
+    ssh_connect_timeout: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] | None = None
     sudo: bool | SudoEntry | None = None
     near: NodeList | None = None
 
@@ -137,7 +137,7 @@ class HostData(BaseModel):
     ssh_config_file: Line | None = None
     ssh_known_hosts_file: Line | None = None
     ssh_strict_host_key_checking: Annotated[str, Field(pattern="^(yes|no|off|accept-new|ask)$")] | None = None
-    ssh_connect_timeout: Annotated[float, Field(gt=0, le=600)] | None = None
+    ssh_connect_timeout: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] | None = None
     sudo: Annotated[bool, Field(alias="_sudo")] = False
     sudo_user: Annotated[Name | None, Field(alias="_sudo_user")] = None
     sudo_password: Annotated[pydantic.SecretStr | None, Field(alias="_sudo_password")] = None
@@ -152,7 +152,7 @@ class HostData(BaseModel):
     nearsocket_only: Words = ()
     nearsocket_checks: Paths = ()
     nearsocket_save: Path | None = None
-    nearsocket_timeout: Annotated[float, Field(ge=1, le=3600)] = 60.0
+    nearsocket_timeout: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 60.0
 
 
 def read_data(data: Mapping[str, Any], where: str) -> HostData:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nearsocket.control.targets import SNAPSHOT_SUFFIX
@@ -15,7 +16,8 @@ from nearsocket.model.snapshot import Snapshot, SnapshotError, from_json
 
 _LONGEST_NAME = 200
 #: How every snapshot that the program writes begins; what a login shell says before it is not ours.
-_BEGINNING = b'{"schema"'
+_BEGINNING = b'{"schema": "nearsocket.snapshot/'
+_MOST_TRIED = 32
 
 
 def from_answer(answer: Answer, host: str) -> Snapshot:
@@ -24,33 +26,55 @@ def from_answer(answer: Answer, host: str) -> Snapshot:
     The program repeats the name that it was given. An answer under another name is no answer of ours: it would take
     another host's waivers and its file.
     """
-    start = max(0, answer.stdout.find(_BEGINNING))
-    text = answer.stdout[start:].decode("utf-8", "replace").strip()
-    if not text:
-        message, hint = "expected a snapshot, found an empty answer", "look at what the login shell of that host does"
-        raise TransportError(Trouble.ANSWER, message, hint, answer.stderr)
-    try:
-        snapshot = from_json(text.partition("\n")[0] if start or text.startswith(_BEGINNING.decode()) else text)
-    except SnapshotError as error:
-        hint = "the answer was cut or is another program's: audit it again, and look at what the login shell of that host writes"
-        raise TransportError(Trouble.ANSWER, error.message, hint, answer.stderr) from None
-    if snapshot.host != host:
+    fault = answer.fault
+    for line in _candidates(answer.stdout):
+        try:
+            snapshot = from_json(line.decode("utf-8", "replace"))
+        except SnapshotError as error:
+            hint = (
+                "the answer was cut or is another program's: audit it again, and look at what the login shell of that host writes"
+            )
+            fault = fault or TransportError(Trouble.ANSWER, error.message, hint, answer.stderr)
+            continue
+        if snapshot.host == host:
+            return snapshot
         message = f"expected the snapshot of {host!a}, found one that names itself {snapshot.host[:100]!a}"
-        raise TransportError(Trouble.ANSWER, message, "look at what answers under that name", answer.stderr)
-    return snapshot
+        fault = fault or TransportError(Trouble.ANSWER, message, "look at what answers under that name", answer.stderr)
+    message, hint = "expected a snapshot, found an empty answer", "look at what the login shell of that host does"
+    raise fault or TransportError(Trouble.ANSWER, message, hint, answer.stderr)
+
+
+def _candidates(stdout: bytes) -> Iterator[bytes]:
+    """What may be the snapshot, the likeliest first: the program's line is the last that begins so.
+
+    A login shell may say the like before it, on lines of its own or in front of the line, and anything after it.
+    """
+    tried, end = 0, len(stdout)
+    while tried < _MOST_TRIED and (start := stdout.rfind(_BEGINNING, 0, end)) >= 0:
+        line_end = stdout.find(b"\n", start)
+        yield stdout[start : line_end if line_end >= 0 else len(stdout)]
+        tried, end = tried + 1, start
+    if not tried and stdout.strip():
+        yield stdout.strip()
 
 
 def from_file(path: Path) -> Snapshot:
     """The snapshot in that file. Raises UsageError, one line that names the file, for anything else."""
     try:
-        with path.open("rb") as stream:
-            data = stream.read(LARGEST_ANSWER_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: expected a snapshot that can be read, found: {error.strerror}") from None
+        # Without O_NONBLOCK the opening of a FIFO waits for a writer, for good.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            regular = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+            data = stream.read(LARGEST_ANSWER_BYTES + 1) if regular else b""
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{path}: expected a snapshot that can be read, found: {getattr(error, 'strerror', None) or error}"
+        ) from None
+    if not regular:
+        raise UsageError(f"{path}: expected a snapshot, found no regular file", "copy what it gives into a file")
     if len(data) > LARGEST_ANSWER_BYTES:
         raise UsageError(f"{path}: expected a snapshot of at most {LARGEST_ANSWER_BYTES >> 20} MiB, found a larger file")
     try:
-        return from_json(data.decode("utf-8"))
+        return from_json(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise UsageError(f"{path}: expected a snapshot, found a file that is not UTF-8 text") from None
     except SnapshotError as error:
@@ -61,6 +85,26 @@ def file_name(host: str) -> str:
     """The file name for a host: letters, digits and `._-` stay, anything else becomes `_`; never hidden, never long."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", host)[:_LONGEST_NAME]
     return (f"_{plain}" if not plain or plain[0] in ".-" else plain) + SNAPSHOT_SUFFIX
+
+
+def prepare(folder: Path, hosts: Iterable[str]) -> None:
+    """Make the folder and see that every host can be saved there. Raises UsageError, one line, where that is not so."""
+    hosts = tuple(hosts)
+    check_names(hosts)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(prefix=".", suffix=".tmp", dir=folder):
+            pass
+    except (OSError, ValueError) as error:
+        found = getattr(error, "strerror", None) or error
+        raise UsageError(f"--save: expected a folder to write in, found {str(folder)!r}: {found}") from None
+    for host in hosts:
+        path = folder / file_name(host)
+        if path.exists():
+            try:
+                _must_be_of(host, path)
+            except NearsocketError as error:
+                raise UsageError(f"--save: {error.message}", error.hint) from None
 
 
 def check_names(hosts: Iterable[str]) -> None:

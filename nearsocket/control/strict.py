@@ -5,12 +5,21 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
-Line = Annotated[str, Field(min_length=1, max_length=300)]
+
+def _printable(text: str) -> str:
+    """One line; the line feed that YAML's block texts end with is none of it."""
+    text = text.rstrip("\n")
+    if not text or not text.isprintable():
+        raise ValueError("expected one line of printable text")
+    return text
+
+
+Line = Annotated[str, Field(min_length=1, max_length=300), AfterValidator(_printable)]
 
 
 class Strict(BaseModel):

@@ -8,6 +8,10 @@ from typing import Optional
 EXIT_CLEAN, EXIT_WARNINGS, EXIT_FAILURES, EXIT_UNKNOWN, EXIT_USAGE = 0, 1, 2, 3, 64
 
 
+#: This machine could not write what was to be written: a full disk, an output that is closed (EX_IOERR of sysexits.h).
+EXIT_NOT_WRITTEN = 74
+
+
 class NearsocketError(Exception):
     """A fault with a message: what was expected and what was found. `hint` says what to do; both are one line."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -11,6 +12,8 @@ from typing import Any, Optional
 from nearsocket.model.errors import UsageError
 
 SCHEMA = "nearsocket.snapshot/1"
+#: The longest name that DNS and Linux give a host has 255 characters or fewer.
+LONGEST_NAME = 255
 
 
 class SnapshotError(UsageError):
@@ -110,6 +113,9 @@ def from_json(text: str) -> Snapshot:
     for key, kind in (("host", str), ("taken_at", str), ("privilege", dict), ("program", dict), ("sources", dict)):
         if not isinstance(whole.get(key), kind):
             raise SnapshotError(f"expected {key!r} in the snapshot to be a {kind.__name__}, found {type(whole.get(key)).__name__}")
+    for key in ("host", "taken_at"):
+        if not 0 < len(whole[key]) <= LONGEST_NAME:
+            raise SnapshotError(f"expected {key!r} in the snapshot to have 1 to {LONGEST_NAME} characters, found {len(whole[key])}")
     boot_id = whole.get("boot_id")
     return Snapshot(
         host=whole["host"],
@@ -125,11 +131,13 @@ def _source(name: str, entry: Any) -> Source:
     try:
         status = SourceStatus(entry["status"])
         took_s = float(entry.get("took_s") or 0.0)
+        if not math.isfinite(took_s):
+            raise ValueError("no number of seconds")
         text, reason = entry.get("text"), entry.get("reason")
         if not (text is None or isinstance(text, str)) or not (reason is None or isinstance(reason, str)):
             raise TypeError("text and reason are texts")
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         raise SnapshotError(
-            f"source {name!r} in the snapshot: expected {{status, text or data, reason, took_s}}, found {str(entry)[:80]!r}"
+            f"source {name[:80]!r} in the snapshot: expected {{status, text or data, reason, took_s}}, found {str(entry)[:80]!r}"
         ) from None
     return Source(status, text, entry.get("data"), reason, took_s)

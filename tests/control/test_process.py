@@ -114,7 +114,11 @@ main(["audit", *["gpu%d" % n for n in range(40)], "--parallel", "4"])
 """
 
 
-def test_an_interrupt_ends_the_children_and_is_130(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended by SIGTERM"), (signal.SIGHUP, "ended by SIGHUP")],
+)
+def test_an_interrupt_or_termination_ends_the_children(tmp_path: Path, number: signal.Signals, said: str) -> None:
     stand_in = tmp_path / "ssh"
     stand_in.write_text(f"#!/bin/sh\necho $$ >>{tmp_path}/pids\nexec sleep 60\n")
     stand_in.chmod(0o755)
@@ -123,10 +127,10 @@ def test_an_interrupt_ends_the_children_and_is_130(tmp_path: Path) -> None:
     while not pids.exists() or len(pids.read_text().split()) < 4:
         assert audit.poll() is None
         time.sleep(0.05)
-    audit.send_signal(signal.SIGINT)
+    audit.send_signal(number)
     out, err = audit.communicate(timeout=20)
-    assert audit.returncode == 130
-    assert "interrupted" in err
+    assert audit.returncode == 128 + number
+    assert said in err
     assert "Traceback" not in err + out
     started = [int(pid) for pid in pids.read_text().split()]
     assert len(started) == 4, "no host is begun after the interrupt"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsocket.control import snapshots
-from nearsocket.control.transport import Answer, TransportError, Trouble
+from nearsocket.control.transport import Answer, TransportError, Trouble, openssh
+from nearsocket.control.transport.process import Ended
 from nearsocket.model.errors import NearsocketError, UsageError
-from nearsocket.model.snapshot import Snapshot, Source, SourceStatus
+from nearsocket.model.snapshot import Snapshot, SnapshotError, Source, SourceStatus, from_json
 
 
 def snapshot(host: str = "gpu1") -> Snapshot:
@@ -39,6 +41,44 @@ def test_any_other_answer_is_one_line(data: bytes) -> None:
 def test_a_snapshot_cut_anywhere_is_told(length: int) -> None:
     with pytest.raises(TransportError):
         snapshots.from_answer(answer(snapshot().to_json(indent=None)[:length]), "gpu1")
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        '{"schema"',
+        '{"schema": "other/1"}\n',
+        '{"schema": "nearsocket.snapshot/1", "host": "x"}\n',
+        '{"schema": "nearsocket.snapshot/1"',
+    ],
+)
+def test_noise_that_begins_like_a_snapshot_does_no_harm(noise: str) -> None:
+    line = snapshot().to_json(indent=None)
+    assert snapshots.from_answer(answer(f"{noise}{line}\n"), "gpu1") == snapshot()
+    assert snapshots.from_answer(answer(f"{line}\n{noise}"), "gpu1") == snapshot()
+
+
+def test_another_hosts_snapshot_behind_the_right_one_is_not_taken() -> None:
+    text = "".join(f"{snapshot(name).to_json(indent=None)}\n" for name in ("gpu1", "gpu2"))
+    assert snapshots.from_answer(answer(text), "gpu1") == snapshot()
+
+
+def test_many_beginnings_cost_little() -> None:
+    text = '{"schema": "nearsocket.snapshot/1"\n' * 100_000
+    with pytest.raises(TransportError, match="not JSON"):
+        snapshots.from_answer(answer(text), "gpu1")
+
+
+def test_a_whole_snapshot_counts_whatever_end_the_program_had_and_a_part_tells_that_end() -> None:
+    line = snapshot().to_json(indent=None)
+    for ended in (Ended(None, f"{line}\n".encode(), b"", False, 60.0), Ended(3, f"{line}\nbye\n".encode(), b"", False, 1.0)):
+        assert snapshots.from_answer(openssh.answer(ended, 60, "gpu1"), "gpu1") == snapshot()
+    cut = Ended(None, line[:-5].encode(), b"", False, 60.0)
+    with pytest.raises(TransportError, match="within 60 s, found part of an answer") as caught:
+        snapshots.from_answer(openssh.answer(cut, 60, "gpu1"), "gpu1")
+    assert caught.value.trouble is Trouble.TIMEOUT
+    with pytest.raises(TransportError, match="found no answer"):
+        openssh.answer(Ended(None, b"", b"", False, 60.0), 60, "gpu1")
 
 
 def test_a_host_that_names_itself_otherwise_is_no_answer() -> None:
@@ -77,6 +117,54 @@ def test_a_file_that_is_another_hosts_or_no_snapshot_is_not_replaced(tmp_path: P
         snapshots.save(snapshot(), tmp_path)
     assert (tmp_path / "gpu1.snapshot.json").read_text() == content
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_is_looked_at_before_any_host_is_read(tmp_path: Path) -> None:
+    snapshots.save(snapshot(), tmp_path)
+    snapshots.prepare(tmp_path, ["gpu1", "gpu2"])
+    assert [file.name for file in tmp_path.iterdir()] == ["gpu1.snapshot.json"]
+    (tmp_path / "gpu2.snapshot.json").write_text("mine")
+    with pytest.raises(UsageError, match=r"--save: .*gpu2\.snapshot\.json: expected no file or an older snapshot of 'gpu2'"):
+        snapshots.prepare(tmp_path, ["gpu1", "gpu2"])
+    for folder in (tmp_path / "gpu2.snapshot.json", tmp_path / "gpu2.snapshot.json" / "x", Path("/proc/nowhere"), Path("a\0b")):
+        with pytest.raises(UsageError, match="--save: expected a folder to write in"):
+            snapshots.prepare(folder, ["gpu1"])
+
+
+def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "gpu1.snapshot.json"
+    os.mkfifo(path)
+    with pytest.raises(UsageError, match="found no regular file"):
+        snapshots.from_file(path)
+    with pytest.raises(UsageError, match="found another file"):
+        snapshots.prepare(tmp_path, ["gpu1"])
+    with pytest.raises(NearsocketError, match="found another file"):
+        snapshots.save(snapshot(), tmp_path)
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_bytes(b"\xef\xbb\xbf" + snapshot().to_json().encode())
+    assert snapshots.from_file(tmp_path / "x.json") == snapshot()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"host": "gpu1"', f'"host": "{"x" * 300_000}"', "'host' in the snapshot to have 1 to 255 characters, found 300000"),
+        ('"host": "gpu1"', '"host": ""', "1 to 255 characters, found 0"),
+        ('"took_s": 0.0', f'"took_s": {"9" * 400}', "source 'meminfo'"),
+        ('"took_s": 0.0', '"took_s": 1e999', "source 'meminfo'"),
+        ('"took_s": 0.0', '"took_s": NaN', "source 'meminfo'"),
+        ('"took_s": 0.0', f'"took_s": {"9" * 5000}', "not JSON"),
+    ],
+)
+def test_a_snapshot_of_impossible_values_is_one_line(old: str, new: str, said: str) -> None:
+    text = snapshot().to_json()
+    assert old in text
+    with pytest.raises(SnapshotError) as caught:
+        from_json(text.replace(old, new))
+    assert said in caught.value.message
+    assert len(caught.value.message) < 400
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:

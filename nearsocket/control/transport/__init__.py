@@ -30,6 +30,7 @@ class Trouble(enum.StrEnum):
     KILLED = "program killed"
     PROGRAM = "program failed"
     ANSWER = "answer unusable"
+    HERE = "this machine"
 
 
 class TransportError(NearsocketError):
@@ -43,11 +44,17 @@ class TransportError(NearsocketError):
 
 @dataclass(frozen=True)
 class Answer:
-    """What the program wrote on standard output, and on standard error (cleaned); `took_s` includes the connection."""
+    """What the program wrote on standard output, and on standard error (cleaned); `took_s` includes the connection.
+
+    `fault` is set where the program or the connection did not end well after it wrote something: what was written may be
+    whole all the same (a process of the login keeps standard output open, its logout script fails). Where it is not whole,
+    the fault is the reason.
+    """
 
     stdout: bytes
     stderr: str
     took_s: float
+    fault: TransportError | None = None
 
 
 class Transport(Protocol):

@@ -63,9 +63,10 @@ def _path(text: str) -> str:
 
 
 def answer(ended: Ended, timeout_s: float, hostname: str | None) -> Answer:
-    """The answer of a program that ended well. `hostname` is None for this machine, where no ssh lies between.
+    """The answer of a program that ended. `hostname` is None for this machine, where no ssh lies between.
 
-    Raises TransportError, one line, for any other end.
+    Raises TransportError, one line, for one that did not end well and wrote nothing; where it wrote something, that is the
+    answer's `fault`.
     """
     words = visible(ended.stderr.decode("utf-8", "replace")).strip()
     if ended.overflow:
@@ -75,8 +76,11 @@ def answer(ended: Ended, timeout_s: float, hostname: str | None) -> Answer:
             "look at what the login shell of that host writes to standard output",
             words,
         )
+    fault = None
     if ended.code is None:
-        raise reasons.timed_out(timeout_s, bool(ended.stdout), words)
-    if ended.code != 0:
-        raise reasons.explain(ended.code, words, hostname)
-    return Answer(ended.stdout, words, ended.took_s)
+        fault = reasons.timed_out(timeout_s, bool(ended.stdout), words)
+    elif ended.code != 0:
+        fault = reasons.explain(ended.code, words, hostname)
+    if fault and not ended.stdout:
+        raise fault
+    return Answer(ended.stdout, words, ended.took_s, fault)

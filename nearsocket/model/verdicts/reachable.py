@@ -32,6 +32,11 @@ def unclear(name: str, why: str, remedy: str, evidence: Evidence) -> Finding:
     return _stamped(unknown(name, f"the host answers and what it says cannot be used: {why}", (evidence,), remedy))
 
 
+def untried(name: str, why: str, remedy: str, evidence: Evidence) -> Finding:
+    """`unknown` for a host that this machine could not read for a reason of its own: nothing is known about the host."""
+    return _stamped(unknown(name, f"the host was not read, for a reason of this machine: {why}", (evidence,), remedy))
+
+
 def _stamped(finding: Finding) -> Finding:
     return dataclasses.replace(finding, id=REACHABLE)
 
