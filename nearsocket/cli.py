@@ -181,13 +181,9 @@ def _run(args: list[str] | None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as error:
         return _ended(error)
-    except BrokenPipeError:
-        _give_up(1)  # the reader left; nothing more to say
+    except (BrokenPipeError, SystemExit):  # nothing of ours calls sys.exit; click and rich do, with 1, where the reader left
+        _give_up(1)
         return EXIT_READER_LEFT
-    except SystemExit as error:
-        if not isinstance(error.__context__, BrokenPipeError):
-            raise
-        return EXIT_READER_LEFT  # rich's way to say that the reader left
     except OSError as error:
         if isinstance(error.__context__, KeyboardInterrupt):  # click's own line feed at an interrupt found no room
             return _ended(error.__context__)

@@ -26,6 +26,8 @@ EXIT_USAGE = 64
 EXIT_CUT = 65
 EXIT_TOO_OLD = 66
 EXIT_NO_MEMFD = 67
+#: The program started and the host could not do it (nearsocket/onhost/main.py).
+EXIT_FAILED = 71
 EXIT_NO_PYTHON = 127
 
 MARKER = b"NEARSOCKET-PROGRAM/1"

@@ -12,7 +12,7 @@ from pyinfra.api.command import StringCommand
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.host import Host as PyinfraHost
 
-from nearsocket.control import audit, checks, pyinfra_inventory, schema
+from nearsocket.control import audit, checks, pyinfra_inventory, schema, snapshots
 from nearsocket.control.audit import Manner
 from nearsocket.control.snapshots import from_answer
 from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, Transport, TransportError, reasons
@@ -83,6 +83,8 @@ def read_and_judge(host: PyinfraHost, folder: Path) -> tuple[HostReport, int]:
         strict=options.nearsocket_strict,
         save=options.nearsocket_save,
     )
+    if manner.save:
+        snapshots.prepare(manner.save, [target.name])
     try:
         given = OpenConnection(host).run(audit.command(target), audit.stdin(target, manner.timeout_s), manner.timeout_s, Children())
         report = audit.judged(target, from_answer(given, target.name), manner)

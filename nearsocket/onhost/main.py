@@ -6,6 +6,10 @@ import os
 import sys
 from typing import NoReturn, Optional
 
+from nearsocket.model.text import fault
+
+#: EX_OSERR of sysexits.h: this host could not do it.
+EXIT_FAILED = 71
 USAGE = "usage: collect [--timeout SECONDS] [--host NAME]"
 
 
@@ -18,6 +22,9 @@ def main(argv: Optional[list[str]] = None) -> NoReturn:
         code = 141
     except KeyboardInterrupt:
         code = 130
+    except Exception as error:  # out of processes, of files, of memory: the other side wants a line, not a traceback
+        _say(f"expected to read this host, found {fault(error)}")
+        code = EXIT_FAILED
     # os._exit: interpreter shutdown would wait for what may never come back.
     os._exit(code)
 
@@ -52,8 +59,15 @@ def _run(words: list[str]) -> int:
 
 
 def _usage(message: str) -> int:
-    os.write(2, f"nearsocket: {message}; {USAGE}\n".encode("ascii", "backslashreplace"))
+    _say(f"{message}; {USAGE}")
     return 64
+
+
+def _say(message: str) -> None:
+    try:
+        os.write(2, f"nearsocket: {message}\n".encode("ascii", "backslashreplace"))
+    except OSError:
+        pass  # nobody listens; the code says it
 
 
 def _write(data: bytes) -> None:

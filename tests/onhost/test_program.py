@@ -258,3 +258,12 @@ def test_login_shells_of_every_kind_run_it(shell: str, tmp_path: Path) -> None:
         pytest.skip(f"no {shell} here")
     done = run(path_with(tmp_path, Path(sys.executable)), shell=found)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_host_that_gives_no_process_is_one_line_and_no_traceback() -> None:
+    code = "import os\ndef fork(): raise BlockingIOError(11, 'Resource temporarily unavailable')\nos.fork = fork\n"
+    code += "from nearsocket.onhost.main import main\nmain(['collect'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (program.EXIT_FAILED, "")
+    said = "nearsocket: expected to read this host, found BlockingIOError: [Errno 11] Resource temporarily unavailable\n"
+    assert done.stderr == said

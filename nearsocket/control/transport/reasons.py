@@ -145,6 +145,7 @@ _START = {
         Trouble.OLD_PYTHON,
         "install a newer one beside it, such as python3.11; it is found by its name on PATH",
     ),
+    program.EXIT_FAILED: (Trouble.PROGRAM, "look at the host's limits (ulimit -u, ulimit -n) and its free memory"),
     program.EXIT_NO_MEMFD: (Trouble.PROGRAM, "a kernel and Python with memfd_create are needed (Linux 3.17, glibc 2.27)"),
 }
 
