@@ -18,7 +18,7 @@ import click
 
 from nearsocket import __version__
 from nearsocket.commands.options import say_error
-from nearsocket.model.errors import EXIT_NOT_WRITTEN, EXIT_USAGE, NearsocketError
+from nearsocket.model.errors import EXIT_FAILURES, EXIT_NOT_WRITTEN, EXIT_USAGE, NearsocketError
 
 #: What a shell shows of a program whose reader left (128 and SIGPIPE's number).
 EXIT_READER_LEFT = 141
@@ -181,7 +181,12 @@ def _run(args: list[str] | None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as error:
         return _ended(error)
-    except (BrokenPipeError, SystemExit):  # nothing of ours calls sys.exit; click and rich do, with 1, where the reader left
+    except SystemExit as left:
+        # Click and rich call sys.exit(1) where the reader left: no judgement. `lab ssh` hands a code on.
+        if isinstance(left.__context__, BrokenPipeError) or type(sys.stdout).__name__ == "_PacifyFlushWrapper":
+            return EXIT_READER_LEFT
+        return left.code if isinstance(left.code, int) else EXIT_FAILURES if left.code else 0
+    except BrokenPipeError:
         _give_up(1)
         return EXIT_READER_LEFT
     except OSError as error:

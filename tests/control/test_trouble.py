@@ -109,3 +109,13 @@ def test_an_interrupt_while_loading_is_130_without_a_traceback() -> None:
     code += "sys.modules['nearsocket.cli'] = Late('nearsocket.cli')\nfrom nearsocket.__main__ import start\nstart()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "nearsocket: interrupted\n")
+
+
+def test_a_commands_own_code_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(**_rest: object) -> None:
+        sys.exit(7)
+
+    monkeypatch.setattr(cli.cli, "main", leave)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["lab"])
+    assert ended.value.code == 7

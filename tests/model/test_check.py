@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nearsocket.model import check as check_module
+from nearsocket.model import cpulist
 from nearsocket.model.check import Check
 from nearsocket.model.finding import Evidence, Finding, Status, passed, warned
 from nearsocket.model.text import fault
@@ -105,3 +106,11 @@ def test_a_fault_is_one_line_however_long() -> None:
     assert fault(RuntimeError("x" * 5000)).endswith("...")
     assert len(fault(RuntimeError("x\n" * 5000))) == 300
     assert fault(sys.exc_info()[1] or KeyError()) == "KeyError"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("0-999999999", "numbers up to 65536"), ("x", "a list such as 0-3,8"), ("3-1", "an ascending range")]
+)
+def test_a_list_of_numbers_that_cannot_be_used_says_what_is_wrong(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=f"expected {said}.*, found '{text}'"):
+        cpulist.parse(text)
