@@ -32,7 +32,7 @@ def read(path: Path) -> Inventory:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}" if mark else "the text"
-        what = getattr(error, "problem", None) or type(error).__name__
+        what = getattr(error, "problem", None) or error
         raise UsageError(f"{path}: expected YAML, found at {place}: {one_line(str(what), 200)}") from None
     if not isinstance(whole, dict):
         raise UsageError(
@@ -41,7 +41,7 @@ def read(path: Path) -> Inventory:
     try:
         fleet = schema.Fleet.model_validate(whole)
     except pydantic.ValidationError as error:
-        fault = error.errors(include_url=False)[0]
+        fault = schema.worst(error)
         line = _line(node, list(fault["loc"]))
         raise UsageError(f"{path}{f':{line}' if line else ''}: {schema.say(fault)}") from None
     return _inventory(path, fleet)

@@ -73,7 +73,7 @@ def member(
     try:
         known = schema.HostData.model_validate(dict(data))
     except pydantic.ValidationError as error:
-        raise UsageError(f"{where}: host {name}: {schema.say(error.errors(include_url=False)[0])}") from None
+        raise UsageError(f"{where}: host {name}: {schema.say(schema.worst(error))}") from None
     if connector not in ("ssh", "local"):
         raise UsageError(
             f"{where}: host {name}: expected a host that is reached over SSH, or @local, found {connector}",

@@ -135,6 +135,12 @@ class HostData(BaseModel):
     nearsocket_maintenance: MaintenanceEntry | None = None
 
 
+def worst(error: pydantic.ValidationError) -> Any:
+    """The fault to tell of: an unknown key first, since it is often why another one is missing."""
+    faults = error.errors(include_url=False)
+    return next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
+
+
 def say(fault: Any) -> str:
     """One of pydantic's faults as a line: where, what was expected, what was found, what may have been meant."""
     steps = [step for step in fault["loc"] if step not in ("bool", "SudoEntry")]
@@ -146,7 +152,9 @@ def say(fault: Any) -> str:
         return f"{place}: expected one of {', '.join(known)}, found {one_line(str(steps[-1]), 80)!r}{meant}"
     if fault["type"] == "missing":
         return f"expected {steps[-1]!r} in {'.'.join(str(step) for step in steps[:-1]) or 'the file'}, found none"
-    return f"{place}: {_expected(fault['msg'])}, found {one_line(repr(fault.get('input')), 80)}"
+    secret = any("password" in str(step) for step in steps)
+    found = "something else (not shown)" if secret else one_line(repr(fault.get("input")), 80)
+    return f"{place}: {_expected(fault['msg'])}, found {found}"
 
 
 def _expected(message: str) -> str:

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
-from nearsocket.model.finding import Evidence, Finding, Status
+from nearsocket.model.finding import CORE_IDS, Evidence, Finding, Status
 from nearsocket.model.text import visible
 from nearsocket.report.text import PROBLEMS, QUIET, STYLES, Pen, by_severity, fit, pad, tally, word, wrap
 
 _INDENT = "    "
 #: Pieces of evidence shown unless everything is asked for; a person looks at the first and pastes the remedy.
-_SHORT = 3
+_SHORT = {Status.FAIL: 3, Status.UNKNOWN: 3, Status.WARN: 2}
+#: Cells for the subject's column where passes are listed; a longer one pushes its summary to the right.
+_SUBJECT = 28
 
 
 def problems(findings: Iterable[Finding], pen: Pen, verbose: bool = False) -> Iterator[Text]:
@@ -47,14 +49,17 @@ def rest(findings: Iterable[Finding], pen: Pen, verbose: bool = False) -> Iterat
         yield from wrap(Text.assemble(marks, " ", counted, ("  (-v lists them)", QUIET)), pen.width)
         return
     column = max(len(finding.id) for finding in quiet)
+    subjects = min(max(pen.outside(finding.subject).cell_len for finding in quiet), _SUBJECT)
     for finding in quiet:
         line = Text.assemble(
             pen.mark(finding.status), " ", pad(pen.outside(finding.id), column), "  ", pen.outside(finding.subject)
         )
+        line.append(" " * max(column + 4 + subjects - line.cell_len, 0))
         summary = pen.outside(finding.summary, QUIET)
         if line.cell_len + 2 + summary.cell_len <= pen.width:
             yield line.append("  ").append_text(summary)
         else:
+            line.rstrip()
             yield fit(line, pen.width)
             yield from _paragraph(summary, pen)
 
@@ -62,21 +67,30 @@ def rest(findings: Iterable[Finding], pen: Pen, verbose: bool = False) -> Iterat
 def _problem(finding: Finding, pen: Pen, verbose: bool) -> Iterator[Text]:
     yield _head(finding, pen, pen.mark(finding.status), Text(word(finding.status), STYLES[finding.status]))
     yield from _paragraph(pen.outside(finding.summary), pen)
-    shown = finding.evidence if verbose else finding.evidence[:_SHORT]
+    known = finding.evidence if verbose else _telling(finding)
+    shown = known if verbose else known[: _SHORT[finding.status]]
     for evidence in shown:
         yield from _evidence(evidence, pen, verbose)
-    if len(finding.evidence) > len(shown):
-        yield Text(f"{_INDENT}{len(finding.evidence) - len(shown)} more pieces of evidence with -v", QUIET)
+    if len(known) > len(shown):
+        more = len(known) - len(shown)
+        yield Text(f"{_INDENT}{more} more {'piece' if more == 1 else 'pieces'} of evidence with -v", QUIET)
     if finding.remedy:
         yield Text(f"{_INDENT}remedy:", QUIET)
         yield from remedy(finding.remedy, pen)
+
+
+def _telling(finding: Finding) -> tuple[Evidence, ...]:
+    """The evidence that says more than the summary: none for an unknown of no core id, which is about what was not read."""
+    if finding.status is Status.UNKNOWN and finding.id not in CORE_IDS:
+        return ()
+    return tuple(piece for piece in finding.evidence if not piece.text.strip() or piece.text.strip() not in finding.summary)
 
 
 def remedy(text: str, pen: Pen) -> Iterator[Text]:
     """The remedy's own lines, never wrapped, so that they can be copied; a here-document starts at the margin, as it must."""
     margin = "" if "<<" in text else _INDENT
     for line in visible(text.strip("\n")).split("\n"):
-        yield Text(margin).append_text(pen.outside(line, QUIET if line.lstrip().startswith("#") else "cyan"))
+        yield Text(margin).append_text(pen.outside(line, "" if line.lstrip().startswith("#") else "cyan"))
 
 
 def _head(finding: Finding, pen: Pen, mark: Text, verdict: Text) -> Text:

@@ -9,25 +9,11 @@ from typing import IO
 from rich.console import Console
 from rich.text import Text
 
-from nearsocket.model.errors import EXIT_CLEAN, EXIT_FAILURES, EXIT_UNKNOWN, EXIT_WARNINGS
 from nearsocket.model.finding import Status
 from nearsocket.model.host import Host
 from nearsocket.model.report import HostReport, Report
-from nearsocket.report import drawing, findings
+from nearsocket.report import drawing, findings, verdict
 from nearsocket.report.text import PROBLEMS, QUIET, SEVERITY, STYLES, Pen, counts, fit, pad, tally, word, wrap
-
-_MEANING = {
-    EXIT_CLEAN: "all pass or not applicable",
-    EXIT_WARNINGS: "warnings",
-    EXIT_FAILURES: "failures",
-    EXIT_UNKNOWN: "a core finding is unknown",
-}
-_NEXT = {
-    EXIT_CLEAN: "keep it so: audit again after each restart, deploy and driver upgrade",
-    EXIT_WARNINGS: "works today; paste the remedies before the next restart, then audit again",
-    EXIT_FAILURES: "paste the remedies, worst first, then audit again",
-    EXIT_UNKNOWN: "give the audit what it could not read (root, a running engine), then audit again",
-}
 
 
 def console(stream: IO[str], width: int | None = None) -> Console:
@@ -70,7 +56,7 @@ def _lines(report: Report, pen: Pen, quiet: bool, verbose: bool) -> Iterator[Tex
             yield from _host(host, pen, _Manner(several, quiet, verbose, legend=not drawn))
             drawn = drawn or host.host is not None
     if not quiet:
-        yield from _closing(report, pen)
+        yield from verdict.closing(report, pen)
 
 
 def _table(hosts: list[HostReport], pen: Pen) -> Iterator[Text]:
@@ -161,25 +147,3 @@ def _about(host: Host, pen: Pen) -> Text:
         longer = Text.assemble(line, (", ", QUIET), pen.outside(part, QUIET))
         line = longer if longer.cell_len <= pen.width else line
     return line
-
-
-def _closing(report: Report, pen: Pen) -> Iterator[Text]:
-    """The verdict, the exit code in words, what does not count in it, and what to do next."""
-    code = report.exit_code
-    meaning = f"exit code {code}: {_MEANING.get(code, 'wrong usage')}"
-    hosts = f" on {len(report.hosts)} hosts" if len(report.hosts) > 1 else ""
-    verdict = Text.assemble((word(report.status), STYLES[report.status]), hosts, ("  " + meaning, QUIET))
-    yield from wrap(verdict, pen.width)
-    resting = sum(host.maintenance is not None for host in report.hosts)
-    waived = sum(found.waived is not None for host in report.hosts for found in host.findings)
-    uncounted = [
-        *([f"{resting} host{'s' if resting > 1 else ''} in maintenance"] if resting else []),
-        *([f"{waived} waived finding{'s' if waived > 1 else ''}"] if waived else []),
-    ]
-    if uncounted:
-        yield from wrap(Text.assemble(("not counted: ", "bold"), " and ".join(uncounted), style="yellow"), pen.width)
-    step = _NEXT.get(code)
-    if code == EXIT_CLEAN and uncounted:
-        step = "see to what is not counted before its date has passed, then audit again"
-    if step:
-        yield from wrap(Text.assemble(("next: ", "bold"), step), pen.width)

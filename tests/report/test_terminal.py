@@ -159,6 +159,31 @@ def test_the_last_lines_say_the_code_and_the_next_step(scenario: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "id", "code", "said"),
+    [
+        (Status.PASS, "a.b", 0, "pass  exit code 0: all pass or not applicable"),
+        (Status.WARN, "a.b", 1, "WARN  exit code 1: warnings"),
+        (Status.UNKNOWN, "a.b", 1, "UNKNOWN  exit code 1: warnings, and unknowns that count as such"),
+        (Status.FAIL, "a.b", 2, "FAIL  exit code 2: failures"),
+        (Status.WARN, "a.b", 2, "WARN  exit code 2: warnings, failures under --strict"),
+        (Status.UNKNOWN, "nccl.buffer-placement", 3, "UNKNOWN  exit code 3: a core finding is unknown"),
+        (Status.UNKNOWN, "a.b", 3, "UNKNOWN  exit code 3: a finding is unknown, which counts under --strict"),
+    ],
+)
+def test_the_exit_code_is_put_into_words(status: Status, id: str, code: int, said: str) -> None:
+    made = dataclasses.replace(report(one(build.host(), scenarios.finding(id, status, "it is so"))), exit_code=code)
+    assert text_of(made).splitlines()[-2] == said
+
+
+def test_evidence_that_only_repeats_the_summary_is_left_out() -> None:
+    found = Finding(
+        "nccl.cumem-in-force", Status.UNKNOWN, "gpu1", "nvml is not in this snapshot", (Evidence("nvml", "not in this snapshot"),)
+    )
+    assert "nvml: " not in text_of(report(one(build.host(), found)))
+    assert "nvml:\n" in text_of(report(one(build.host(), found)), verbose=True)
+
+
+@pytest.mark.parametrize(
     ("variables", "coloured"),
     [
         ({}, False),

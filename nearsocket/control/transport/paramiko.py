@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from nearsocket.control.target import Ssh
-from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, Transport, Trouble, TransportError, reasons
+from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, Transport, TransportError, Trouble, reasons
 from nearsocket.control.transport.openssh import DEFAULT_CONNECT_TIMEOUT_S, answer
 from nearsocket.control.transport.process import Children, Ended
 from nearsocket.model.text import one_line

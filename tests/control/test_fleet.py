@@ -1,0 +1,159 @@
+"""Fleet YAML: what it means, and one exact line for each fault in it."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearsocket.control import fleet
+from nearsocket.control.inventory import Inventory
+from nearsocket.control.target import Way
+from nearsocket.model.errors import UsageError
+
+WHOLE = """
+defaults:
+  user: root
+  port: 2222
+  near: 0-1
+  sudo: true
+hosts:
+  - name: gpu1
+    address: fd00::1
+    groups: [rack-a]
+    waivers:
+      - {id: memory.near-free, reason: cache, owner: ops, expires: 2026-03-31}
+  - name: gpu2
+    user: admin
+    port: 22
+    ssh_key: ~/.ssh/fleet
+    ssh_connect_timeout: 3
+    sudo: {user: svc}
+    near: 1
+    maintenance: {until: "2026-04-01", reason: new boards}
+  - name: here
+    local: true
+    sudo: false
+waivers:
+  - {id: kernel.numa-balancing, host: "gpu*", reason: measured, owner: ops, expires: 2026-12-31}
+"""
+
+
+def read(tmp_path: Path, text: str | bytes) -> Inventory:
+    path = tmp_path / "fleet.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return fleet.read(path)
+
+
+def test_hosts_take_their_own_word_first_and_the_defaults_next(tmp_path: Path) -> None:
+    first, second, here = read(tmp_path, WHOLE).targets
+    assert first.ssh and second.ssh
+    assert (first.name, first.ssh.hostname, first.ssh.user, first.ssh.port) == ("gpu1", "fd00::1", "root", 2222)
+    assert (second.ssh.hostname, second.ssh.user, second.ssh.port) == ("gpu2", "admin", 22)
+    assert (second.ssh.key, second.ssh.connect_timeout_s) == ("~/.ssh/fleet", 3.0)
+    assert first.sudo and first.sudo.user is None
+    assert second.sudo and second.sudo.user == "svc"
+    assert (first.near, second.near) == ({0, 1}, {1})
+    assert first.groups == {"rack-a"}
+    assert (here.way, here.ssh, here.sudo) == (Way.LOCAL, None, None)
+
+
+def test_waivers_and_maintenance_are_read(tmp_path: Path) -> None:
+    inventory = read(tmp_path, WHOLE)
+    assert [(w.id, w.host, w.expires) for w in inventory.waivers] == [
+        ("kernel.numa-balancing", "gpu*", date(2026, 12, 31)),
+        ("memory.near-free", "gpu1", date(2026, 3, 31)),
+    ]
+    maintenance = inventory.targets[1].maintenance
+    assert maintenance
+    assert (maintenance.until, maintenance.reason) == ("2026-04-01", "new boards")
+
+
+FAULTS = [
+    ("hosts: [{name: gpu1, prot: 1}]", ":1: hosts.0.prot: expected one of", "found 'prot'; did you mean 'port'?"),
+    ("hosts:\n  - name: gpu1\n  - nam: gpu2", ":3: ", "did you mean 'name'?"),
+    ("hosts:\n  - name: gpu1\n    port: 99999", ":3: hosts.0.port: expected to be less than or equal to 65535", "found 99999"),
+    ("hosts:\n  - address: gpu1", ":2: expected 'name' in hosts.0", "found none"),
+    ("waivers: []", "expected 'hosts' in the file", "found none"),
+    ("hosts: []", ":1: hosts: ", "found []"),
+    ("hosts: [{name: gpu1}, {name: gpu1}]", "expected each host once", "found 'gpu1' twice"),
+    ("hosts: [{name: '-oProxyCommand=x'}]", "expected a host name or an address", "found '-oProxyCommand=x'"),
+    ("hosts: [{name: gpu1, near: a}]", "hosts.0.near: expected a list such as 0-3,8", "found 'a'"),
+    ("hosts: [{name: gpu1, maintenance: {until: soon, reason: x}}]", "hosts.0.maintenance.until: expected a day", "found 'soon'"),
+    ("hosts: [{name: gpu1, maintenance: {until: 2026-13-40, reason: x}}]", "expected YAML", "month must be in 1..12"),
+    (
+        "hosts: [{name: gpu1}]\nwaivers: [{id: a.b, reason: r, owner: o, expires: 2026-01-01, hst: x}]",
+        ":2: waivers.0.hst",
+        "did you mean 'host'?",
+    ),
+    (
+        "hosts: [{name: gpu1}]\nwaivers: [{id: everything, reason: r, owner: o, expires: 2026-01-01}]",
+        "waivers.0.id: expected to match",
+        "'everything'",
+    ),
+    ("hosts: [{name: gpu1, sudo: {usr: x}}]", "hosts.0.sudo.usr: expected one of user", "did you mean 'user'?"),
+    ("hosts: [{name: gpu1, sudo: maybe}]", "hosts.0.sudo", "found 'maybe'"),
+    ("hosts: [{name: gpu1, ssh_password: x}]", "hosts.0.ssh_password: expected one of", "found 'ssh_password'"),
+    ("- gpu1", "expected a mapping with `hosts`", "found list"),
+    ("", "expected a mapping with `hosts`", "found NoneType"),
+    ("hosts: [", "expected YAML", "line 1"),
+    ("hosts: !!python/object/apply:os.system ['touch /tmp/owned']", "expected YAML", "could not determine a constructor"),
+    (b"\xff\xfe\x00", "expected YAML", ""),
+    ("hosts: [{name: gpu1, groups: 5}]", "hosts.0.groups", "found 5"),
+]
+
+
+@pytest.mark.parametrize(("text", "begin", "end"), FAULTS, ids=range(len(FAULTS)))
+def test_a_fault_is_one_line_that_names_place_expected_and_found(tmp_path: Path, text: str | bytes, begin: str, end: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path, text)
+    message = caught.value.message
+    assert message.startswith(str(tmp_path / "fleet.yaml"))
+    assert "\n" not in message
+    assert begin in message
+    assert end in message
+
+
+def test_a_file_of_gigabytes_is_refused_without_being_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    with path.open("wb") as stream:
+        stream.truncate(1 << 33)
+    with pytest.raises(UsageError, match="at most 8 MiB"):
+        fleet.read(path)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["hosts", "defaults", "waivers", "name", "sudo", "near", "maintenance", "until", "x"]),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_anything_is_an_inventory_or_one_line(tmp_path_factory: pytest.TempPathFactory, whole: object) -> None:
+    import yaml
+
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_text(yaml.safe_dump(whole))
+    try:
+        fleet.read(path)
+    except UsageError as error:
+        assert "\n" not in error.message
+
+
+def test_limits_choose_by_name_and_group_and_refuse_what_chooses_nothing(tmp_path: Path) -> None:
+    inventory = read(tmp_path, WHOLE)
+    assert [t.name for t in inventory.limited(["rack-a", "here"]).targets] == ["gpu1", "here"]
+    assert [t.name for t in inventory.limited(["gpu?"]).targets] == ["gpu1", "gpu2"]
+    assert inventory.limited([]) is inventory
+    with pytest.raises(UsageError, match="--limit gpu9"):
+        inventory.limited(["gpu1", "gpu9"])
