@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from nearsocket.model import cpulist
-from nearsocket.model.host import Buffer, Gpu, Host, Node, NodeClaim, NodeMemory, PciLink, Replica
+from nearsocket.model.host import Buffer, Gpu, Host, Node, NodeMemory, PciLink, Replica
 from nearsocket.report import placement
 from nearsocket.report.boxes import GAP, Boxes, Cell
-from nearsocket.report.text import FAR, GIB, MIB, NEAR, QUIET, Pen, size
+from nearsocket.report.text import FAR, GIB, MIB, NEAR, QUIET, Pen, size, wrap
 
 _BOX_MIN, _BOX_MAX = 38, 62
 #: Transfer rate in GT/s to PCI Express generation (PCI Express Base Specification 6.0).
@@ -27,8 +27,11 @@ class Home:
     gpus: tuple[Gpu, ...]
 
 
-def draw(host: Host, pen: Pen) -> list[Text]:
-    """The drawing in lines no wider than the pen's width, two boxes side by side where there is room for them."""
+def draw(host: Host, pen: Pen, verbose: bool = False) -> list[Text]:
+    """The drawing in lines no wider than the pen's width, two boxes side by side where there is room for them.
+
+    `verbose` adds the files that only CPUs use.
+    """
     homes = _homes(host)
     if not homes:
         return [Text("the sockets and nodes of this host could not be read", QUIET)]
@@ -37,7 +40,7 @@ def draw(host: Host, pen: Pen) -> list[Text]:
     width = min(_BOX_MAX, (pen.width - GAP * (across - 1)) // across)
     lines: list[Text] = []
     for start in range(0, len(homes), across):
-        lines += _Row(host, Boxes(pen, width), homes[start : start + across]).lines()
+        lines += _Row(host, Boxes(pen, width), homes[start : start + across], verbose).lines()
     return lines
 
 
@@ -77,6 +80,7 @@ class _Row:
     host: Host
     frame: Boxes
     homes: Sequence[Home]
+    verbose: bool
 
     @property
     def pen(self) -> Pen:
@@ -125,16 +129,31 @@ class _Row:
 
     def _gpus(self, home: Home) -> list[Cell]:
         if not home.gpus:
-            return [Cell(Text("no GPU", QUIET), Text())]
+            sure = all(gpu.socket is not None for gpu in self.host.gpus)
+            return [Cell(Text("no GPU" if sure else "no GPU known to be here", QUIET), Text())]
         cells = []
         for gpu in home.gpus:
             name = self.pen.outside(gpu.pci.removeprefix("0000:"))
             head = Text.assemble(("GPU" if gpu.index is None else f"GPU {gpu.index}", "cyan"), "  ", name)
-            cells.append(Cell(head, _link(gpu.link)))
+            foreign = gpu.driver is not None and gpu.driver != "nvidia"
+            cells.append(Cell(head, self.pen.outside(gpu.driver or "", "yellow") if foreign else _link(gpu.link)))
             if len(gpu.nodes_claimed) > 1 or home.socket is None:
-                said = (f"{c.source}: {_named(c)}" for c in gpu.claims)
-                cells.append(Cell(self.pen.outside("  " + (", ".join(said) or "nothing says its node"), "yellow"), Text()))
+                cells += self._claims(gpu)
         return cells
+
+    def _claims(self, gpu: Gpu) -> list[Cell]:
+        """What the sources say about the GPU's node, those of one opinion together."""
+        said: dict[str, list[str]] = {}
+        for claim in gpu.claims:
+            nodes = claim.nodes or (frozenset() if claim.node is None else frozenset({claim.node}))
+            said.setdefault(f"node {cpulist.render(nodes)}" if nodes else "no node", []).append(claim.source)
+        opinions = [self.pen.outside(f"{what}: {', '.join(who)}", "yellow") for what, who in said.items()]
+        lines = [
+            line
+            for opinion in opinions or [Text("nothing says its node", "yellow")]
+            for line in wrap(opinion, self.frame.inner - 2)
+        ]
+        return [Cell(Text.assemble("  ", line), Text()) for line in lines]
 
     def _replica(self, replica: Replica, home: Home) -> list[Cell]:
         cells = []
@@ -153,8 +172,8 @@ class _Row:
         indexes = [gpu.index for gpu in mine if gpu.index is not None]
         told = f"GPU {cpulist.render(indexes)}" if len(indexes) == len(mine) else f"{len(mine)} GPUs"
         text = Text.assemble((told, "cyan"))
-        ranks = placement.ranks(self.host, replica)
-        if ranks and len(mine) == len(replica.gpus):
+        ranks = placement.ranks(self.host, replica, frozenset(gpu.pci for gpu in mine))
+        if ranks:
             text.append(f"  {'rank' if len(ranks) == 1 else 'ranks'} {cpulist.render(ranks)}", QUIET)
         return text
 
@@ -165,9 +184,10 @@ class _Row:
             if share.node in ids:
                 style, verdict = {True: (NEAR, "near"), False: (FAR, "FAR"), None: ("", "")}[share.near]
                 cells.append(Cell(Text(f"ring {size(share.size_bytes)} on node {share.node}  {verdict}".rstrip(), style), Text()))
-        for share in placement.shares(self.host, placement.others(buffers)):
-            if share.node in ids and share.size_bytes >= MIB:
-                cells.append(Cell(Text(f"proxy {size(share.size_bytes)} on node {share.node}", QUIET), Text()))
+        spare = placement.totals(placement.others(buffers)) if self.verbose else {}
+        for node, count in sorted(spare.items()):
+            if node in ids:
+                cells.append(Cell(Text(f"CPU-only {size(count)} on node {node}", QUIET), Text()))
         return cells
 
     def _others(self, home: Home) -> list[Cell]:
@@ -188,12 +208,6 @@ class _Row:
                 columns[left][0] = Cell(Text.assemble(ring.left, (f" {glyphs.arrow_left}", FAR)), Text(), ring.enters, True)
                 columns[right][0] = Cell(Text.assemble((glyphs.thread + " ", FAR), gpus.left), Text(), True)
         return columns
-
-
-def _named(claim: NodeClaim) -> str:
-    """The node or nodes that a source names."""
-    nodes = claim.nodes or (frozenset() if claim.node is None else frozenset({claim.node}))
-    return f"node {cpulist.render(nodes)}" if nodes else "no node"
 
 
 def _link(link: PciLink) -> Text:

@@ -50,7 +50,16 @@ def unclaimed(host: Host) -> tuple[Buffer, ...]:
     return tuple(buffer for buffer in host.buffers if buffer.identity not in held)
 
 
-def ranks(host: Host, replica: Replica) -> frozenset[int]:
-    """The ranks of the replica's processes, where their titles tell them."""
+def totals(buffers: Iterable[Buffer]) -> dict[int, int]:
+    """The bytes of these buffers on each node."""
+    found: dict[int, int] = {}
+    for buffer in buffers:
+        for node, count in buffer.by_node.items():
+            found[node] = found.get(node, 0) + count
+    return found
+
+
+def ranks(host: Host, replica: Replica, gpus: frozenset[str]) -> frozenset[int]:
+    """The ranks of the replica's processes that use these GPUs (PCI addresses), where their titles tell them."""
     found = (host.process(pid) for pid in replica.pids)
-    return frozenset(process.rank for process in found if process and process.rank is not None)
+    return frozenset(process.rank for process in found if process and process.rank is not None and gpus.intersection(process.gpus))

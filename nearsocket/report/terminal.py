@@ -120,7 +120,7 @@ def _host(host: HostReport, pen: Pen, manner: _Manner) -> Iterator[Text]:
     if host.host is not None and not manner.quiet:
         yield from wrap(_about(host.host, pen), pen.width)
         yield Text()
-        yield from drawing.draw(host.host, pen)
+        yield from drawing.draw(host.host, pen, manner.verbose)
         if host.host.nodes and manner.legend:
             yield from wrap(drawing.legend(pen), pen.width)
     yield Text()

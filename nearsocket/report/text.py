@@ -44,13 +44,12 @@ class Glyphs:
     used: str
     cache: str
     free: str
-    dot: str
     marks: str  # in the order of SEVERITY
     waived: str
 
 
-UNICODE = Glyphs("╭╮╰╯", "─", "│", "├", "┤", "┿", "━", "◀", "▶", "█", "▒", "░", "·", "✗?!✓-", "~")
-ASCII = Glyphs("++++", "-", "|", "+", "+", "+", "=", "<", ">", "#", "=", ".", "|", "x?!+-", "~")
+UNICODE = Glyphs("╭╮╰╯", "─", "│", "├", "┤", "┿", "━", "◀", "▶", "█", "▒", "░", "✗?!✓-", "~")
+ASCII = Glyphs("++++", "-", "|", "+", "+", "+", "=", "<", ">", "#", "=", ".", "x?!+-", "~")
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,6 @@ class Pen:
     def mark(self, status: Status) -> Text:
         """The one-cell mark of that status."""
         return Text(self.glyphs.marks[SEVERITY.index(status)], STYLES[status])
-
-    def join(self, parts: Iterable[Text]) -> Text:
-        """The parts with a dot between them."""
-        return Text(f" {self.glyphs.dot} ", QUIET).join(parts)
 
 
 def fit(text: Text, width: int) -> Text:

@@ -13,7 +13,6 @@ from rich.cells import cell_len
 
 from nearsocket.model.errors import EXIT_CLEAN
 from nearsocket.model.finding import Evidence, Finding, Status, Waived
-from nearsocket.model.host import NodeMemory, Socket
 from nearsocket.model.report import Maintenance, Report
 from nearsocket.report import terminal
 from tests import build
@@ -55,48 +54,11 @@ def test_a_here_document_starts_at_the_margin() -> None:
     assert f"\n{remedy}\n" in page
 
 
-def test_the_far_buffers_stand_on_their_node_and_are_tied_to_the_gpus() -> None:
-    line = next(line for line in text_of(scenarios.far()).splitlines() if "FAR" in line)
-    buffers, gpus = line[:40], line[40:]
-    assert "18.4 MiB on node 0  FAR ◀━" in buffers
-    assert gpus.lstrip("━┿ ").startswith("GPU 0-1  ranks 0-1")
-
-
-def test_the_thread_goes_right_where_the_gpus_are_left() -> None:
-    line = next(line for line in text_of(scenarios.eight(), 120).splitlines() if "FAR" in line)
-    assert line.index("GPU 0-3") < line.index("┿━━━━┿━▶") < line.index("ring 73.6 MiB on node 1  FAR")
-
-
-def test_near_buffers_are_called_near_and_nothing_far() -> None:
-    page = text_of(scenarios.healthy())
-    assert "ring 18.4 MiB on node 1  near" in page
-    assert "FAR" not in page
-    assert "━" not in page
-
-
-def test_buffers_of_no_replica_are_drawn_too() -> None:
-    host = dataclasses.replace(scenarios.placed({0: build.RING_BYTES}), replicas=())
-    page = text_of(report(one(host)))
-    assert "in no replica" in page
-    assert "ring 18.4 MiB on node 0  FAR" in page
-
-
-def test_without_a_gpu_bytes_are_neither_near_nor_far() -> None:
-    host = dataclasses.replace(scenarios.placed({0: build.RING_BYTES}), gpus=())
-    page = text_of(report(one(host)))
-    assert re.search(r"ring 18\.4 MiB on node 0 +│", page)
-
-
-def test_a_gpu_whose_sources_disagree_says_so() -> None:
-    claims = (build.gpu(0).claims[0], dataclasses.replace(build.gpu(0).claims[1], node=0))
-    page = text_of(report(one(build.host(gpus=(build.gpu(0, claims=claims), build.gpu(1))))))
-    assert "sysfs: node 1, nvml: node 0" in page
-
-
-def test_a_replica_without_ring_buffers_is_not_called_near() -> None:
-    page = text_of(report(one(build.host(processes=tuple(build.process(p, r, buffers=()) for p, r in ((1, 0), (2, 1)))))))
-    assert "no ring buffer in /dev/shm seen" in page
-    assert "near" not in page.replace("nearsocket", "")
+def test_evidence_beyond_the_first_pieces_is_counted() -> None:
+    pieces = tuple(Evidence(f"/proc/{number}", "read") for number in range(5))
+    found = Finding("a.b", Status.FAIL, "gpu1", "wrong", pieces)
+    assert "2 more pieces of evidence with -v" in text_of(report(one(build.host(), found)))
+    assert "/proc/4" in text_of(report(one(build.host(), found)), verbose=True)
 
 
 def test_problems_come_worst_first_with_core_unknowns_before_others() -> None:
@@ -227,11 +189,6 @@ def test_one_line_for_results_as_they_come() -> None:
     assert terminal.host_line(scenarios.many().hosts[2], out).plain.startswith("? UNKNOWN  gpu3  ssh: connect")
 
 
-def test_a_host_whose_nodes_were_not_read_says_so() -> None:
-    page = text_of(report(one(build.host(sockets=(), nodes=(), gpus=(), processes=()))))
-    assert "could not be read" in page
-
-
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(
     text=st.one_of(st.text(max_size=40), st.just(EVIL)), width=st.integers(20, 220), how=st.sampled_from(["", "quiet", "verbose"])
@@ -249,23 +206,3 @@ def test_no_text_breaks_the_page_or_reaches_the_terminal_raw(text: str, width: i
     for encoding in ("utf-8", "ascii"):
         page = text_of(made, width, encoding, **({how: True} if how else {}))
         assert all(line.isprintable() for line in page.split("\n"))
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    total=st.integers(0, 1 << 44),
-    free=st.integers(0, 1 << 44),
-    cache=st.integers(0, 1 << 44),
-    width=st.integers(20, 220),
-    count=st.integers(1, 5),
-)
-def test_any_memory_figures_and_socket_counts_draw_straight_boxes(
-    total: int, free: int, cache: int, width: int, count: int
-) -> None:
-    nodes = tuple(build.node(id, memory=NodeMemory(total, free, cache)) for id in range(count))
-    sockets = tuple(Socket(id, (id,), nodes[id].cpus) for id in range(count))
-    page = text_of(report(one(build.host(nodes=nodes, sockets=sockets))), width)
-    box = [line for line in page.splitlines() if line.startswith(("╭", "│", "├", "╰"))]
-    assert sum(line.count("╭") for line in box) == count + (count < 2)  # with one socket, node 1's GPUs have none that is known
-    assert all(cell_len(line) <= width for line in box)
-    assert all(line.endswith(("╮", "│", "┤", "╯")) for line in box)
