@@ -60,13 +60,14 @@ def main() -> int:
     )
     try:
         if not process.stdout or process.stdout.readline() != b"ready\n":
-            print("placement_cost: the process did not start", file=sys.stderr)
+            sys.stderr.write("placement_cost: the process did not start\n")
             return 1
         result = measure(process.pid, max(5, args.runs))
     finally:
         process.kill()
         process.wait()
-    print(json.dumps({"gib": args.gib, "rings": args.rings, "runs": max(5, args.runs), "python": sys.version.split()[0], **result}))
+    whole = {"gib": args.gib, "rings": args.rings, "runs": max(5, args.runs), "python": sys.version.split()[0], **result}
+    sys.stdout.write(json.dumps(whole) + "\n")
     return 0 if result["agree"] else 1
 
 

@@ -10,7 +10,7 @@ from nearsocket.model.finding import Evidence, Finding, Status, failed, not_appl
 from nearsocket.model.host import Host
 from nearsocket.model.verdicts.binding import bound_group, judge_binding, live_evidence, near_evidence, one_socket, worst
 from nearsocket.model.verdicts.engine_env import CUMEM, CUMEM_HOST, has_option, lookup, outcome
-from nearsocket.model.verdicts.groups import Group, groups, nothing_runs
+from nearsocket.model.verdicts.groups import AS_ROOT, Group, groups, nothing_runs
 from nearsocket.model.verdicts.locality import judge_locality
 from nearsocket.model.verdicts.owners import conflicts, owners
 from nearsocket.model.verdicts.remedies import ask_nccl, bind, pin
@@ -57,9 +57,7 @@ def _binding(host: Host, group: Group) -> Finding:
     if deciding.status is Status.PASS:
         return passed(group.subject, summary, evidence)
     if deciding.status is Status.UNKNOWN:
-        return unknown(
-            group.subject, summary, evidence, "sudo nearsocket audit @local  # with --near NODES where no GPU is visible"
-        )
+        return unknown(group.subject, summary, evidence, f"{AS_ROOT}; with --near NODES where no GPU is visible")
     make = failed if deciding.status is Status.FAIL else warned
     return make(group.subject, summary, evidence, bind(host, group))
 
@@ -73,7 +71,7 @@ def _no_ranks(group: Group) -> Finding:
     pids = ", ".join(str(process.pid) for process in group.processes)
     summary = "no process of it is known to hold a GPU yet, so there is no rank to judge"
     return unknown(
-        group.subject, summary, (Evidence("processes", f"pids {pids}"),), "sudo nearsocket audit @local  # after the load"
+        group.subject, summary, (Evidence("processes", f"pids {pids}"),), "nearsocket audit @local  # again, after the load"
     )
 
 
@@ -157,7 +155,7 @@ def _binding_conflict(host: Host, group: Group) -> Finding:
     if group.container is None and any(process.container for process in group.processes):
         source = host.source("containers")
         summary = f"runs in a container whose cpuset and environment could not be read ({source.status.value})"
-        return unknown(group.subject, summary, evidence, "sudo nearsocket audit @local")
+        return unknown(group.subject, summary, evidence, AS_ROOT)
     if not found:
         return not_applicable(group.subject, "no unit, container, variable or option binds it", evidence)
     return passed(group.subject, f"bound by {' and '.join(owner.name for owner in found)}, in agreement", evidence)

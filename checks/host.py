@@ -50,7 +50,7 @@ def unattended_upgrades(host: Host) -> Iterator[Finding]:
     - pass: no automatic upgrade is switched on, or the driver's packages are held or excluded from it.
     - warn: automatic upgrades are on and the driver's packages are open to them.
     - unknown: timers, settings or packages could not be read.
-    - not-applicable: no GPU, or the driver did not come from packages, so that no upgrade replaces it.
+    - not-applicable: no GPU, no systemd, or the driver did not come from packages, so that no upgrade replaces it.
     - fail cannot occur: nothing is broken yet; driver.versions-match says when it is.
     """
     yield scope.without_driver(host) or automatic.judge_upgrades(host)

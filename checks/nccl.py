@@ -12,7 +12,7 @@ from nearsocket.model.host import Host
 from nearsocket.model.verdicts.binding import live_evidence, near_evidence, worst
 from nearsocket.model.verdicts.cumem import direct_only, log_placement
 from nearsocket.model.verdicts.enforced import cumem_in_force, judge_force, judged_files, proven_cumem, unreadable
-from nearsocket.model.verdicts.groups import Group, groups, hidden_processes, nothing_runs
+from nearsocket.model.verdicts.groups import AS_ROOT, Group, groups, hidden_processes, nothing_runs
 from nearsocket.model.verdicts.placement import NO_BUFFERS, placement_finding
 from nearsocket.model.verdicts.remedies import ask_nccl, bind
 from nearsocket.model.verdicts.transport import group_log, only_gpu
@@ -58,7 +58,7 @@ def _placement(host: Host, group: Group) -> Finding:
             return cumem
         if denied and found.status in (Status.PASS, Status.WARN):
             summary = f"{found.summary}; but the buffers of {denied} could not be read"
-            return unknown(group.subject, summary, found.evidence, "sudo nearsocket audit @local")
+            return unknown(group.subject, summary, found.evidence, AS_ROOT)
         return found
     if cumem is not None:
         return dataclasses.replace(cumem, evidence=(*cumem.evidence, *where))
@@ -68,7 +68,7 @@ def _placement(host: Host, group: Group) -> Finding:
     if alone is not None:
         return not_applicable(group.subject, alone.text, (alone, Evidence("pci", "one GPU")))
     if denied:
-        return unknown(group.subject, f"buffers not read: {denied}", where, "sudo nearsocket audit @local")
+        return unknown(group.subject, f"buffers not read: {denied}", where, AS_ROOT)
     read = Evidence("processes", f"pids {', '.join(str(p.pid) for p in group.processes)}: no ring buffer mapped")
     return unknown(group.subject, NO_BUFFERS, (read, *where), ask_nccl(group))
 
@@ -124,9 +124,7 @@ def _enforced(host: Host, group: Group) -> Finding:
             return warned(group.subject, late, evidence, bind(host, group))
         return passed(group.subject, f"by force: {deciding.text} ({len(verdicts)} of {len(verdicts)} ranks held)", evidence)
     if deciding.status is Status.UNKNOWN:
-        return unknown(
-            group.subject, deciding.text, evidence, "sudo nearsocket audit @local  # with --near NODES where no GPU is visible"
-        )
+        return unknown(group.subject, deciding.text, evidence, f"{AS_ROOT}; with --near NODES where no GPU is visible")
     if deciding.status is Status.FAIL:
         return failed(group.subject, deciding.text, evidence, bind(host, group))
     free = sum(verdict.status is Status.WARN for verdict in verdicts)

@@ -11,7 +11,7 @@ from nearsocket.model.verdicts.binding import bound_group, live_evidence
 from nearsocket.model.verdicts.cumem import SHOW_MORE
 from nearsocket.model.verdicts.enforced import cumem_in_force, judged_files, unreadable
 from nearsocket.model.verdicts.engine_env import outcome
-from nearsocket.model.verdicts.groups import Group, groups, hidden_processes, nothing_runs
+from nearsocket.model.verdicts.groups import AS_ROOT, Group, groups, hidden_processes, nothing_runs
 from nearsocket.model.verdicts.preconditions import Item, group_items, host_items, shm_reasons
 from nearsocket.model.verdicts.remedies import ask_nccl, pin
 from nearsocket.model.verdicts.transport import group_log, needs_no_host_buffers, only_gpu
@@ -70,7 +70,7 @@ def _cumem(host: Host, group: Group) -> Finding:
         return not_applicable(group.subject, alone.text, (alone,))
     denied = unreadable(group)
     if denied is not None:
-        return unknown(group.subject, f"buffers not read: {denied}", evidence, "sudo nearsocket audit @local")
+        return unknown(group.subject, f"buffers not read: {denied}", evidence, AS_ROOT)
     doubt = f"; {reasons[0].text}" if reasons else ""
     return unknown(
         group.subject, f"neither NCCL's log nor a ring file was found{doubt}", evidence, f"{ask_nccl(group)}\n# {SHOW_MORE}"

@@ -45,11 +45,14 @@ def test_a_library_of_another_version_fails(changes: dict[str, str]) -> None:
 
 
 def test_nvidia_smi_saying_so_itself_fails() -> None:
-    for reason in ("exit 18: module and library differ", "Driver/library version mismatch"):
+    said = "nvidia-smi: exit code 18 (module and library versions differ): Failed to initialize NVML"
+    for reason in (said, "Driver/library version mismatch"):
         host = host_with({"nvidia.smi": build.source(status="error", reason=reason)})
         assert status(MATCH, host) == "fail"
-    other = host_with({"nvidia.smi": build.source(status="error", reason="exit 180")})
+    other = host_with({"nvidia.smi": build.source(status="error", reason="exit code 180")})
     assert status(MATCH, other) == "pass"
+    late = host_with({"nvidia.smi": build.source(status="timeout", reason="no answer in 18 s")})
+    assert status(MATCH, late) == "pass"
 
 
 def test_what_the_next_boot_brings_warns() -> None:

@@ -100,7 +100,22 @@ def test_upgrades_that_may_replace_the_driver_warn() -> None:
     finding = one(UPGRADES, upgrades({"20auto-upgrades": ON}))
     assert finding.status.value == "warn"
     assert finding.remedy == "sudo apt-mark hold libnvidia-compute-580 nvidia-kernel-open-dkms"
-    assert status(UPGRADES, upgrades({}, timer="dnf-automatic.timer")) == "warn"
+
+
+@pytest.mark.parametrize(("conf", "wanted"), [("apply_updates = yes\n", "warn"), ("apply_updates = no\n", "pass"), ("", "pass")])
+def test_dnf_replaces_only_where_its_file_says_so(conf: str, wanted: str) -> None:
+    host = upgrades({"/etc/dnf/automatic.conf": conf} if conf else {}, timer="dnf-automatic.timer", os_id="rhel")
+    finding = one(UPGRADES, host)
+    assert finding.status.value == wanted
+    assert wanted == "pass" or "dnf versionlock add" in (finding.remedy or "")
+
+
+def test_a_host_without_systemd_has_no_such_timers() -> None:
+    known = upgrades({"20auto-upgrades": ON})
+    gone = host_with({**known.sources, "timers": build.source(status="absent", reason="no systemd")}, packages=known.packages)
+    assert status(UPGRADES, gone) == "not-applicable"
+    none = host_with({**known.sources, "timers": build.source(data=[])}, packages=known.packages)
+    assert status(UPGRADES, none) == "pass"
 
 
 @pytest.mark.parametrize(

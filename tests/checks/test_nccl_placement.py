@@ -123,6 +123,17 @@ def test_unknown_gpu_nodes_make_placement_unknown_and_near_settles_it() -> None:
     assert one(PLACEMENT, dataclasses.replace(lost, near=frozenset({0}))).status is Status.FAIL
 
 
+def test_open_devices_on_both_sockets_do_not_make_both_near() -> None:
+    gpus = (build.gpu(0, node=0, socket=0, claims=()), build.gpu(1))
+    seen = hosts.ranks(gpus=tuple(gpu.pci for gpu in gpus), gpu_bytes={}, policy="bind:0-1")
+    blind = build.host(gpus=gpus, processes=seen)
+    sources = {**blind.sources, "nvml": build.source(status="timeout")}
+    blind = dataclasses.replace(blind, sources=sources)
+    for id in (PLACEMENT, ENFORCED, "engine.binding", "engine.memory-locality"):
+        assert one(id, blind).status is Status.UNKNOWN, id
+    assert one(PLACEMENT, dataclasses.replace(blind, near=frozenset({1}))).status is Status.PASS
+
+
 def test_unreadable_buffers_of_one_rank_forbid_a_pass_but_not_a_fail() -> None:
     first, second = hosts.ranks()
     blind = dataclasses.replace(second, buffers=(), buffers_reason="permission denied")
@@ -249,6 +260,12 @@ def test_stray_processes_with_files_are_judged_without_a_replica_or_a_gpu() -> N
     assert all("numactl --cpunodebind=0 --membind=0" in (finding.remedy or "") for finding in found)
     bound = dataclasses.replace(host, near=frozenset({1}), processes=hosts.ranks(**{**lab, "policy": "bind:1"}))
     assert {finding.status for finding in judge(PLACEMENT, bound) + judge(ENFORCED, bound)} == {Status.PASS}
+
+
+def test_a_hostile_file_name_stays_one_line() -> None:
+    evil = build.buffer("x\n\x1b[31m", {1: RING // 2}, identity="0:25:9")
+    for id in (PLACEMENT, "nccl.cumem-in-force"):
+        judge(id, hosts.unbound(buffers=(evil,)))
 
 
 def test_hostile_names_stay_one_line_and_quoted() -> None:

@@ -99,13 +99,13 @@ def test_no_file_on_the_host_is_made_changed_or_removed(keys: Keys, tmp_path: Pa
     with serving(tmp_path / "server", keys, f"SetEnv HOME={home} TMPDIR={home} PYTHONDONTWRITEBYTECODE=") as own:
         target = Target("gpu1", Way.SSH, own.ssh())
         one(target)  # the first login may leave its own traces (lastlog)
-        # Other programs work in these folders too: ours is what changes in every audit and in no pause of the same length.
+        # Other programs work in these folders too: ours is what changes in every audit and in no pause of twice the length.
         audits: list[set[str]] = []
         others: set[str] = set()
         for _ in range(3):
             took_s, changed = changes(lambda: one(target)[0], own.log)
             audits.append(changed)
-            others |= changes(lambda pause_s=took_s: time.sleep(pause_s), own.log)[1]
+            others |= changes(lambda pause_s=2 * took_s: time.sleep(pause_s), own.log)[1]
         assert not set.intersection(*audits) - others
         assert list(home.iterdir()) == []
 

@@ -52,7 +52,9 @@ def test_a_case_comes_out_as_its_expectation_says(name: str) -> None:
     assert {id: worst.get(id) for id in want["findings"]} == want["findings"]
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if any(w in n for w in ("fused", "cut-row", "missing-row", "missing-line", "cut-in-a-buffer"))])
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if any(w in n for w in ("fused", "cut-row", "missing-row", "missing-line", "cut-in-a-buffer"))]
+)
 def test_what_cannot_be_read_with_certainty_has_no_facts_and_names_the_line(name: str) -> None:
     args = json.loads((FOLDER / f"{name}.expected.json").read_text())["args"]
     code, [got] = judged(*args, str(FOLDER / f"{name}.txt"))
@@ -69,7 +71,9 @@ def test_every_finding_has_an_id_evidence_where_it_passes_and_a_remedy_where_it_
     assert (got["reason"] is None) == (got["status"] == "pass")
     ids = {found["id"] for found in got["findings"]}
     assert "nccl.placement-enforced" not in ids
-    assert {"numa_maps": {"nccl.buffer-placement"}, "nccl_log": {"nccl.buffer-placement", "nccl.cumem-in-force"}}.get(got["kind"], set()) <= ids
+    assert {"numa_maps": {"nccl.buffer-placement"}, "nccl_log": {"nccl.buffer-placement", "nccl.cumem-in-force"}}.get(
+        got["kind"], set()
+    ) <= ids
     for found in got["findings"]:
         assert found["evidence"] or found["status"] == "unknown"
         assert (found["remedy"] is None) == (found["status"] in {"pass", "not-applicable"}) or found["status"] == "unknown"

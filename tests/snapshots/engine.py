@@ -67,7 +67,7 @@ class Task:
 
     def data(self) -> dict[str, Any]:
         """The entry of the `processes` source."""
-        comm = self.command[0].rpartition("/")[2][:15]
+        comm = self.command[0].rpartition("/")[2][:15] if self.command else "kworker"
         numbers = "\t".join(map(str, self.nspid or [self.pid]))
         status = (
             f"Name:\t{comm}\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t{self.pid}\nNgid:\t0\nPid:\t{self.pid}\n"
@@ -75,7 +75,7 @@ class Task:
             f"VmRSS:\t 9437184 kB\nThreads:\t64\nCapInh:\t0000000000000000\nCapPrm:\t{self.caps}\nCapEff:\t{self.caps}\n"
             f"CapBnd:\t{self.caps}\nNoNewPrivs:\t0\nSeccomp:\t2\nCpus_allowed_list:\t{self.cpus}\nMems_allowed_list:\t{self.mems}"
         )
-        wiped = "::" in self.command[0]
+        wiped = bool(self.command) and "::" in self.command[0]
         made = {
             "pid": self.pid,
             "ppid": self.ppid,

@@ -120,9 +120,9 @@ def h200_pair() -> Snapshot:
             )
         )
     logs = []
-    for task, rank in zip(tasks, range(2)):
-        line = f"vm:{task.pid}:{task.pid} [{rank}] NCCL INFO ncclCommInitRankConfig comm 0x1f1700a0 rank {rank} nranks 2 cudaDev {rank} "
-        text = line + f"nvmlDev {rank} busId {6 + rank}0 commId 0x7d198d99df9aa4cd - Init START\n"
+    for rank, task in enumerate(tasks):
+        line = f"vm:{task.pid}:{task.pid} [{rank}] NCCL INFO ncclCommInitRankConfig comm 0x1f1700a0 rank {rank} nranks 2 "
+        text = line + f"cudaDev {rank} nvmlDev {rank} busId {6 + rank}0 commId 0x1 - Init START\n"
         logs.append({"pid": task.pid, "path": f"/srv/log/nccl.vm.{task.pid}", "size_bytes": len(text), "text": text})
     nodes = (machine.NodeSpec(0, "0-31", "10"),)
     table = "\t\x1b[4mGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"

@@ -11,12 +11,14 @@ from typing import Optional
 _CONTAINER = re.compile(r"(?:(?:docker|libpod|libpod-payload|cri-containerd|crio|nerdctl)[-:])?([0-9a-f]{64})(?:\.scope)?")
 #: containerd's systemd form inside one component: `kubepods-pod1.slice:cri-containerd:ID`.
 _COLON = re.compile(r".*:[a-z-]+:([0-9a-f]{64})")
-_ESCAPE = re.compile(r"\\x([0-9a-fA-F]{2})")
 
 
 @dataclass(frozen=True)
 class Cgroup:
-    """`path` below the root; `container` is the 64-digit id, `unit` the nearest systemd service; None where there is none."""
+    """`path` below the root; `container` is the 64-digit id, `unit` the nearest systemd service; None where there is none.
+
+    A unit's `\\x2d` stays: it is part of the name that systemctl knows.
+    """
 
     path: str
     container: Optional[str]
@@ -52,5 +54,5 @@ def _unit(path: str) -> Optional[str]:
     for part in reversed(path.split("/")):
         # user@1000.service holds all that a user runs, which says nothing about one program
         if part.endswith(".service") and part != ".service" and not part.startswith("user@"):
-            return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), part)
+            return part
     return None

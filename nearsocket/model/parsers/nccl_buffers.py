@@ -20,13 +20,15 @@ def mmap_buffers(lines: Sequence[LogLine]) -> tuple[tuple[LogBuffer, ...], tuple
     allocated: dict[str, LogBuffer] = {}
     imported: dict[str, LogBuffer] = {}
     for line in lines:
-        match = _MMAP.search(line.text)
+        match = _MMAP.search(line.text) if "MMAP " in line.text else None
         if match:
             size, file = int(match["size"]), match["file"]
             if size >= LARGE_BYTES:
                 (allocated if match["verb"] == "allocated" else imported)[file] = LogBuffer(size, line, file)
             continue
-        match = _SHM.search(line.text)  # all that versions before 2.23 print; the pool of the proxy threads prints it too
+        match = (
+            _SHM.search(line.text) if "shared memory in" in line.text else None
+        )  # all that versions before 2.23 print; the pool of the proxy threads prints it too
         if match and carries_payload(role_of(int(match["size"])), int(match["size"])):
             allocated.setdefault(match["file"], LogBuffer(int(match["size"]), line, match["file"]))
     return tuple(allocated.values()), tuple(buffer for file, buffer in imported.items() if file not in allocated)
@@ -35,7 +37,7 @@ def mmap_buffers(lines: Sequence[LogLine]) -> tuple[tuple[LogBuffer, ...], tuple
 def numa_lines(lines: Sequence[LogLine]) -> Iterable[NodeLine]:
     """Every line that tells a cuMem allocation's node, whatever its size."""
     for line in lines:
-        found = _HOST_ALLOC.search(line.text)
+        found = _HOST_ALLOC.search(line.text) if "CUMEM " in line.text else None
         if found:
             yield NodeLine(int(found["node"]), int(found["size"]), line)
 
@@ -51,6 +53,8 @@ def cumem_buffers(lines: Sequence[LogLine]) -> Iterable[LogBuffer]:
     found: list[tuple[int, LogBuffer]] = []
     order: dict[int, int] = {}
     for position, line in enumerate(lines):
+        if "CUMEM " not in line.text:
+            continue
         match = _HOST_ALLOC.search(line.text)
         if match:
             alloc = LogBuffer(int(match["size"]), line, None, int(match["node"]))

@@ -31,7 +31,7 @@ def shared_process(lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
     by_device: dict[str, dict[tuple[int, str], LogLine]] = {}
     by_sender: dict[str, dict[str, LogLine]] = {}
     for line in lines:
-        origin = ORIGIN.search(line.text)
+        origin = ORIGIN.search(line.text) if " rank " in line.text or " via " in line.text else None
         if not origin:
             continue
         process = f"{origin['host']}:{origin['pid']}"

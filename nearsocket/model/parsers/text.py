@@ -8,6 +8,8 @@ import re
 _ANSI = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 #: Colours whose escape character was lost or written out by the tool that showed them.
 _LOST = re.compile(r"(?:\^\[|␛)?\[(?:\d{1,3}(?:;\d{1,3})*)?m|\^\[\[[0-9;]*K")
+#: Begins with a plain character, so that a line without one costs nothing.
+_HINT = re.compile(r"\[[\d;]*[mK]")
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -27,9 +29,9 @@ def decode(raw: bytes) -> str:
 
 def clean(line: str) -> str:
     """The line without terminal escapes and other control characters; tabs stay, other spaces become plain ones."""
-    if line.isprintable() and "[" not in line:
-        return line
-    plain = _LOST.sub("", _ANSI.sub("", line))
+    plain = _ANSI.sub("", line) if "\x1b" in line else line
+    if _HINT.search(plain):
+        plain = _LOST.sub("", plain)
     if plain.replace("\t", "").isprintable():
         return plain
     return "".join(" " if ch.isspace() and ch != "\t" else ch for ch in plain if ch == "\t" or ch.isprintable() or ch.isspace())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown, warned
@@ -14,6 +14,7 @@ from nearsocket.model.verdicts.groups import quoted
 from nearsocket.model.verdicts.reading import because, entries, files, listed, refused, told, why
 
 _SWITCH = re.compile(r'^\s*APT::Periodic::Unattended-Upgrade\s+"?(\w+)"?\s*;', re.MULTILINE)
+_APPLY = re.compile(r"^\s*apply_updates\s*=\s*(yes|true|1|on)\b", re.MULTILINE | re.IGNORECASE)
 _EXCLUDED = re.compile(r"Unattended-Upgrade::Package-Blacklist\s*\{(.*?)\}\s*;", re.DOTALL)
 _COMMENT = re.compile(r"^\s*(//|#).*$", re.MULTILINE)
 _QUOTED = re.compile(r'"([^"]+)"')
@@ -33,8 +34,7 @@ def judge_holds(host: Host) -> Finding:
     open_ones = [p.name for p in packages if not held(host, p)]
     evidence.append(told("packages.holds", "\n".join(sorted(host.holds)) or "none"))
     versions = {package_version(p) for p in packages}
-    tool = "apt-mark hold" if host.os_id in (None, "debian", "ubuntu") else "dnf versionlock add"
-    hold = f"sudo {tool} {' '.join(quoted(name) for name in open_ones)}"
+    hold = _hold(host, open_ones)
     if not open_ones:
         if len(versions) > 1:
             summary = f"held at different versions ({listed(sorted(str(v) for v in versions))}): apt reports held broken packages"
@@ -53,24 +53,28 @@ def judge_upgrades(host: Host) -> Finding:
     if not packages:
         return no_packages(host)
     timers = {str(timer.get("id")): timer for timer in entries(host, "timers")}
-    if not timers and refused(host, "timers"):
+    if not host.source("timers").ok:
+        if not refused(host, "timers"):
+            return not_applicable(host.name, f"no timers of systemd: {why(host, 'timers')}", because(host, "timers"))
         summary = f"whether upgrades run by themselves is not known: {why(host, 'timers')}"
         return unknown(host.name, summary, because(host, "timers"), "systemctl list-timers --all 'apt-daily*' 'dnf-automatic*'")
     evidence = [
         told(f"timers {name}", f"active {t.get('active')}, enabled {t.get('enabled')}") for name, t in sorted(timers.items())
     ]
-    if not timers:
-        evidence = [*because(host, "timers")]
+    evidence = evidence or [Evidence("timers", "none of apt's and dnf's timers is there")]
     settings = files(host, "packages.upgrades")
-    apt = _runs(timers, "apt-daily-upgrade.timer")
-    if apt and not settings and refused(host, "packages.upgrades"):
-        summary = f"apt-daily-upgrade.timer runs, and what it may do is not known: {why(host, 'packages.upgrades')}"
+    apt, dnf = _runs(timers, "apt-daily-upgrade.timer"), _runs(timers, "dnf-automatic.timer")
+    if (apt or dnf) and not settings and refused(host, "packages.upgrades"):
+        summary = f"a timer of apt or dnf runs, and what it may do is not known: {why(host, 'packages.upgrades')}"
         return unknown(host.name, summary, [*evidence, *because(host, "packages.upgrades")], "apt-config dump | grep -i unattended")
     switches = [match for path in sorted(settings) for match in _SWITCH.findall(settings[path])]
-    evidence += [told(f"packages.upgrades {path}", settings[path]) for path in sorted(settings) if _SWITCH.search(settings[path])]
+    deciding = [path for path in sorted(settings) if _SWITCH.search(settings[path]) or _APPLY.search(settings[path])]
+    evidence += [told(f"packages.upgrades {path}", settings[path]) for path in deciding]
     # apt reads its files in the order of their names and the last word counts; without a word it upgrades nothing.
+    # dnf-automatic only downloads unless its file says otherwise.
+    applies = any(_APPLY.search(settings[path]) for path in settings)
     on = ["apt-daily-upgrade.timer"] if apt and switches and switches[-1] not in ("0", "false", "no", "off") else []
-    on += ["dnf-automatic.timer"] if _runs(timers, "dnf-automatic.timer") else []
+    on += ["dnf-automatic.timer"] if dnf and applies else []
     if not on:
         return passed(host.name, "no upgrade runs by itself", evidence)
     excluded = [
@@ -84,7 +88,7 @@ def judge_upgrades(host: Host) -> Finding:
         kept = told("packages.holds", "\n".join(sorted(host.holds)) or f"none; excluded: {listed(excluded)}")
         return passed(host.name, f"{listed(on)} runs, and the driver's packages are held or excluded", [*evidence, kept])
     summary = f"{listed(on)} may replace {listed(bare[:4])}" + (f" and {len(bare) - 4} more" if len(bare) > 4 else "")
-    return warned(host.name, summary, evidence, f"sudo apt-mark hold {' '.join(quoted(name) for name in bare)}")
+    return warned(host.name, summary, evidence, _hold(host, bare))
 
 
 def held(host: Host, package: Package) -> bool:
@@ -92,6 +96,12 @@ def held(host: Host, package: Package) -> bool:
     if package.status.startswith("h") or package.name in host.holds or package.name.partition(":")[0] in host.holds:
         return True
     return any(re.match(re.escape(package.name) + r"-\d", lock) or fnmatch.fnmatchcase(package.name, lock) for lock in host.holds)
+
+
+def _hold(host: Host, names: Iterable[str]) -> str:
+    """The command that holds these packages, apt's on Debian and Ubuntu (and where the system is not known), else dnf's."""
+    tool = "apt-mark hold" if host.os_id in (None, "debian", "ubuntu") else "dnf versionlock add"
+    return f"sudo {tool} {' '.join(quoted(name) for name in names)}"
 
 
 def no_packages(host: Host) -> Finding:

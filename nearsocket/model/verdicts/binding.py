@@ -97,13 +97,27 @@ def one_socket(host: Host) -> bool:
 
 
 def near_of(host: Host, process: Process) -> Optional[frozenset[int]]:
-    """The nodes near the process's GPUs; on a host with one socket every node, wherever the GPUs say they are."""
+    """The nodes near the process's GPUs; on a host with one socket every node. None where nothing says which GPUs it works on."""
+    if _guessed(host, process):
+        return None
     return nearness.of_process(host, process) or _only_socket(host)
 
 
 def near_of_buffer(host: Host, buffer: Buffer) -> Optional[frozenset[int]]:
-    """The nodes near the GPUs of the processes that map the file; on a host with one socket every node."""
+    """The nodes near the GPUs of the processes that map the file; on a host with one socket every node. None as above."""
+    if any(_guessed(host, process) for process in host.processes if process.pid in buffer.pids):
+        return None
     return nearness.of_buffer(host, buffer) or _only_socket(host)
+
+
+def _guessed(host: Host, process: Process) -> bool:
+    """Whether the process's GPUs are told by open devices alone and lie on several sockets.
+
+    CUDA opens every GPU that it can see, so such a process works on one of them, and both sockets would count as near.
+    """
+    if host.near is not None or process.gpu_bytes:
+        return False
+    return len({gpu.socket for gpu in map(host.gpu, process.gpus) if gpu is not None}) > 1
 
 
 def _only_socket(host: Host) -> Optional[frozenset[int]]:
@@ -170,7 +184,7 @@ class RankVerdict:
 
 def judge_binding(host: Host, process: Process) -> RankVerdict:
     """Judge one rank's live CPUs and memory nodes against its GPU's socket."""
-    near, reach, name = nearness.of_process(host, process), memory_reach(host, process), who(process)
+    near, reach, name = near_of(host, process), memory_reach(host, process), who(process)
     if near is None:
         return RankVerdict(process, Status.UNKNOWN, f"{name}: the node of its GPU is not known")
     wanted, cpus = near_cpus(host, near), process.cpus

@@ -15,7 +15,7 @@ _DRIVER_PACKAGE = re.compile(
 )
 _VERSION = re.compile(r"(?:\d+:)?(\d{3,}\.\d+(?:\.\d+)?)")
 #: nvidia-smi's exit code where module and library differ (its manual, return value 18 of NVML: library and driver mismatch).
-MISMATCH = re.compile(r"\b(18|[Dd]river/library version mismatch)\b")
+MISMATCH = re.compile(r"\bexit (code )?18\b|driver/library version mismatch|module and library (versions )?differ", re.IGNORECASE)
 REBOOT = "sudo reboot  # after the engines are stopped: the new module loads with the new libraries"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Optional
 
 from nearsocket.model import cpulist
@@ -14,17 +15,17 @@ from nearsocket.model.verdicts.groups import Group, one_line, who
 from nearsocket.model.verdicts.placement import FilePlacement, judge_file, payload_buffers
 from nearsocket.model.verdicts.transport import GroupLog
 
-_HELD_BY = {"policy": "its memory policy", "cpuset": "its cpuset", "mount": "its bound /dev/shm mount", "socket": "the only socket"}
+_HELD_BY = {"policy": "its memory policy", "cpuset": "its cpuset", "mount": "its bound /dev/shm mount"}
 
 
 def group_buffers(host: Host, group: Group) -> tuple[Buffer, ...]:
-    """The group's files that carry what GPUs exchange, each once, merged over its processes."""
+    """The group's files that carry what GPUs exchange, each once, merged over its processes; names made printable."""
     pids = {process.pid for process in group.processes}
     merged = {buffer.identity: buffer for buffer in host.buffers if pids.intersection(buffer.pids)}
     for process in group.processes:
         for buffer in process.buffers:
             merged.setdefault(buffer.identity, buffer)
-    return payload_buffers(merged.values())
+    return tuple(dataclasses.replace(buffer, file=one_line(buffer.file)) for buffer in payload_buffers(merged.values()))
 
 
 def judged_files(host: Host, group: Group) -> tuple[FilePlacement, ...]:
@@ -49,6 +50,8 @@ def judge_force(host: Host, process: Process) -> RankVerdict:
         return RankVerdict(process, Status.UNKNOWN, f"{name}: its memory policy could not be read")
     nodes, at = f"node {cpulist.render(reach.nodes)}", f"node {cpulist.render(near)}"
     holder = near_by_force(host, process)
+    if holder == "socket":
+        return RankVerdict(process, Status.PASS, f"{name} has {nodes} alone, the only socket")
     if holder is not None:
         return RankVerdict(process, Status.PASS, f"{name} is held at {nodes} by {_HELD_BY[holder]}")
     if not reach.nodes & near:

@@ -10,6 +10,8 @@ from typing import Optional
 from nearsocket.model.finding import Evidence, Finding, not_applicable, unknown
 from nearsocket.model.host import Container, Engine, Host, Process, Unit
 
+#: What to run where this user could not look into the processes.
+AS_ROOT = "sudo nearsocket audit @local  # from elsewhere: nearsocket audit root@HOST"
 _RUNS_CONTAINER = re.compile(r"\b(?:docker|podman)\b.*\b(?:run|start)\b", re.DOTALL)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 
@@ -146,7 +148,7 @@ def nothing_runs(host: Host) -> Optional[Finding]:
         )
     blind = blind_spot(host)
     if blind is not None:
-        return unknown(host.name, blind, (Evidence("processes", blind),), "sudo nearsocket audit @local")
+        return unknown(host.name, blind, (Evidence("processes", blind),), AS_ROOT)
     seen = f"{len(host.processes)} processes looked at; none holds a GPU or maps an nccl- file"
     return not_applicable(host.name, "no process holds a GPU or an nccl- file", (Evidence("processes", seen),))
 
@@ -159,4 +161,4 @@ def hidden_processes(host: Host) -> tuple[Finding, ...]:
     blind = blind_spot(host)
     if blind is None or (host.source("processes").ok and host.source("nvml").ok):
         return ()
-    return (unknown(host.name, blind, (Evidence("processes", blind),), "sudo nearsocket audit @local"),)
+    return (unknown(host.name, blind, (Evidence("processes", blind),), AS_ROOT),)

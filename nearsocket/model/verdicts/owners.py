@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model import cpulist
-from nearsocket.model import near as nearness
 from nearsocket.model.finding import Evidence, Status
 from nearsocket.model.host import Engine, Host, Unit
-from nearsocket.model.verdicts.binding import memory_reach
+from nearsocket.model.verdicts.binding import memory_reach, near_of
 from nearsocket.model.verdicts.engine_env import lookup, release
 from nearsocket.model.verdicts.groups import Group, one_line, quoted, who
 
@@ -106,7 +105,7 @@ def conflicts(host: Host, group: Group, found: Iterable[Owner]) -> tuple[Conflic
     every = tuple(found)
     seen: list[Conflict] = []
     for process in group.ranks:
-        near, own, reach = nearness.of_process(host, process), own_nodes(host, process.gpus), memory_reach(host, process)
+        near, own, reach = near_of(host, process), own_nodes(host, process.gpus), memory_reach(host, process)
         named = [(owner, (own or frozenset()) if owner.own_node else owner.nodes) for owner in every]
         for owner, nodes in named:
             if near and nodes and not owner.own_node and len(owner.nodes) and not nodes & near:

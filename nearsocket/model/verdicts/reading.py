@@ -18,7 +18,7 @@ _WHY = {
     SourceStatus.DENIED: "may not be read by this user",
     SourceStatus.TIMEOUT: "did not answer in time",
     SourceStatus.ERROR: "could not be read",
-    SourceStatus.OK: "holds nothing usable",
+    SourceStatus.OK: "was read and holds nothing usable",
 }
 
 

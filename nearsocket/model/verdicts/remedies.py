@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from nearsocket.model import cpulist
-from nearsocket.model import near as nearness
 from nearsocket.model.host import Engine, Host
-from nearsocket.model.verdicts.binding import memory_nodes, near_cpus
+from nearsocket.model.verdicts.binding import memory_nodes, near_cpus, near_of
 from nearsocket.model.verdicts.groups import Group, quoted
 
 #: What NCCL has to be told so that its log proves transports and host buffers.
@@ -17,7 +16,7 @@ _LOST = "# started by a unit or script: add the two options to its run line inst
 
 def bind(host: Host, group: Group) -> str:
     """How to bind the group by force: its container's cpuset, its unit, numactl; per rank where its GPUs are on two sockets."""
-    per_rank = [nearness.of_process(host, process) for process in group.ranks]
+    per_rank = [near_of(host, process) for process in group.ranks]
     near = frozenset(node for nodes in per_rank for node in nodes or ())
     if not near or None in per_rank:
         return "name the GPUs' nodes: nearsocket audit --near NODES (cat /sys/bus/pci/devices/ADDRESS/numa_node)"

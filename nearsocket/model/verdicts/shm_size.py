@@ -61,7 +61,7 @@ def judge_room(host: Host, group: Group, process: Process) -> Room:
         Evidence("estimate", f"{need} bytes: {words}"),
     )
     holds = size // ring_bytes(group)
-    figure = f"{mib(size)} with {mib(free)} free, holds {holds} ring buffers; one communicator takes {mib(need)}"
+    figure = f"{_amount(size)} with {_amount(free)} free, holds {holds} ring buffers; one communicator takes {mib(need)}"
     if group_buffers(host, group):
         if free < ring_bytes(group):
             return Room(process, Status.WARN, f"{name}: full, the next communicator fails ({figure})", evidence)
@@ -72,6 +72,10 @@ def judge_room(host: Host, group: Group, process: Process) -> Room:
     # Files are sure to come where cuMem is off; else NCCL may do without them.
     status = Status.FAIL if outcome(group).status is Status.FAIL else Status.WARN
     return Room(process, status, f"{name}: {'too small' if size < need else 'filled by others'} ({figure})", evidence)
+
+
+def _amount(count: int) -> str:
+    return mib(count) if count < 4 << 30 else f"{count / (1 << 30):.1f} GiB"
 
 
 def _number(text: Optional[str]) -> Optional[int]:

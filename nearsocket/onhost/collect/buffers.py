@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Optional, Union
 
 from nearsocket.onhost.collect.files import decode
 
@@ -52,21 +52,33 @@ class Placement:
     policy: Optional[str] = None
 
 
-def lines(path: Path) -> Iterator[bytes]:
-    """A /proc file's lines, held one read at a time. Raises OSError."""
+def chunks(path: Union[str, Path]) -> Iterator[bytes]:
+    """A /proc file, one read at a time. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        rest = b""
         while True:
             chunk = os.read(fd, 1 << 16)
             if not chunk:
-                break
-            *whole, rest = (rest + chunk).split(b"\n")
-            yield from whole
-        if rest:
-            yield rest
+                return
+            yield chunk
     finally:
         os.close(fd)
+
+
+def lines(path: Union[str, Path]) -> Iterator[bytes]:
+    """A /proc file's lines, held one read at a time. Raises OSError."""
+    rest = b""
+    for chunk in chunks(path):
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from whole
+    if rest:
+        yield rest
+
+
+def maps_any(pid: int, signs: Sequence[bytes]) -> bool:
+    """Whether a process maps a file whose path holds one of these. Raises OSError."""
+    # The kernel ends a read of maps behind a whole line (fs/seq_file.c), so that no sign is cut in two.
+    return any(sign in chunk for chunk in chunks(f"/proc/{pid}/maps") for sign in signs)
 
 
 def ranges(maps: Iterator[bytes]) -> list[Range]:

@@ -105,10 +105,9 @@ def _scan(pid: int, has_devices: bool) -> Iterator[dict[str, Any]]:
             yield {"wanted": True}
             return
         signs = (buffers.MARK, _NVIDIA) if has_devices else (buffers.MARK,)
-        for line in buffers.lines(procfs.PROC / str(pid) / "maps"):
-            if any(sign in line for sign in signs):
-                yield {"wanted": True}
-                return
+        if buffers.maps_any(pid, signs):
+            yield {"wanted": True}
+            return
         if has_devices and any(link.startswith(_NVIDIA.decode()) for link in procfs.file_links(pid).values()):
             yield {"wanted": True}
     except PermissionError:

@@ -28,7 +28,7 @@ class Stat:
 
 def stat(pid: int) -> Stat:
     """A process's stat; it takes no lock of the process's memory, so it does not hang. Raises OSError."""
-    data = read_text(PROC / str(pid) / "stat")
+    data = read_text(f"/proc/{pid}/stat")
     comm, _, rest = data.partition("(")[2].rpartition(")")
     fields = rest.split()
     return Stat(comm, fields[0], int(fields[1]), int(fields[19]), bool(int(fields[6]) & _PF_KTHREAD))
@@ -41,7 +41,7 @@ def pids() -> list[int]:
 
 def command(pid: int) -> list[str]:
     """A process's words as they stand, secrets included. Raises OSError."""
-    data = read_bytes(PROC / str(pid) / "cmdline", _COMMAND_CAP)
+    data = read_bytes(f"/proc/{pid}/cmdline", _COMMAND_CAP)
     cut = len(data) > _COMMAND_CAP
     words = [decode(word) for word in data[:_COMMAND_CAP].rstrip(b"\0").split(b"\0")]
     if words == [""]:

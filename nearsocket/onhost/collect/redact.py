@@ -40,15 +40,13 @@ _ALLOWED = (
 )
 _ALLOWED_WHOLE = "LD_PRELOAD LD_LIBRARY_PATH RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GOMP_CPU_AFFINITY KMP_AFFINITY MALLOC_CONF"
 
+# Repetitions are bounded and values are matched behind secret names only: any process may choose its own command line, and
+# a text made to be slow must not be.
 # A value: quoted parts and bare ones in a row; an open quote takes the rest of its line.
-_VALUE = r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\\.|[^\s"'\\])+(?:["'][^\n]*)?|["'][^\n]*"""
-_ASSIGNED = re.compile(
-    r"""(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<between>\\?["']?(?:\[\])?\s{0,4}(?::=|=>|[=:])[ \t]{0,4})(?P<value>""" + _VALUE + ")"
-)
-_OPTION = re.compile(
-    r"""(?P<name>(?<![\w-])--?[A-Za-z][\w.-]*)(?P<between>["']?[ \t]+)(?P<value>(?!--?[A-Za-z])(?:""" + _VALUE + "))"
-)
-_USERINFO = re.compile(r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s/@\"']*|[^\s/@\"':]*:[^\s@\"']*)@")
+_VALUE = re.compile(r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\\.|[^\s"'\\])+(?:["'][^\n]*)?|["'][^\n]*""")
+_ASSIGNED = re.compile(r"""(?P<name>[A-Za-z_][A-Za-z0-9_.-]{0,80})\\?["']?(?:\[\])?\s{0,4}(?::=|=>|[=:])[ \t]{0,4}""")
+_OPTION = re.compile(r"""(?P<name>(?<![\w-])--?[A-Za-z][\w.-]{0,80})["']?[ \t]{1,8}(?!--[A-Za-z])""")
+_USERINFO = re.compile(r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?:[^\s/@\"']{0,400}|[^\s/@\"':]{0,200}:[^\s@\"']{0,400})@")
 _SCHEMES = re.compile(r"\b(?P<scheme>Bearer|Basic|Token)[ \t]+[A-Za-z0-9+/=._~-]{6,}", re.IGNORECASE)
 #: Shapes that are secrets wherever they stand: Hugging Face, OpenAI-like, GitHub, NVIDIA, AWS, web tokens, key blocks.
 _SHAPES = re.compile(
@@ -72,23 +70,21 @@ def text(value: str) -> str:
     value = _SHAPES.sub(REDACTED, value)
     value = _USERINFO.sub(rf"\g<scheme>{REDACTED}@", value)
     value = _SCHEMES.sub(rf"\g<scheme> {REDACTED}", value)
-    value = _ASSIGNED.sub(_assigned, value)
-    return _OPTION.sub(_option, value)
+    return _without_values(_OPTION, _without_values(_ASSIGNED, value))
 
 
-def _assigned(match: re.Match[str]) -> str:
-    name, between, value = match["name"], match["between"], match["value"]
-    if is_secret(name, value):
-        # A quote that the name opened closes behind the value: keep the shape of what stood around it.
-        return f"{name}{between}{_around(value)}"
-    # `--env=API_KEY=x`, `argv[]=docker run -e KEY=x`: the value may assign in turn.
-    return f"{name}{between}{_ASSIGNED.sub(_assigned, value)}" if ("=" in value or ":" in value) else match[0]
-
-
-def _option(match: re.Match[str]) -> str:
-    if is_secret(match["name"], match["value"]):
-        return f"{match['name']}{match['between']}{_around(match['value'])}"
-    return match[0]
+def _without_values(names: re.Pattern[str], value: str) -> str:
+    """The text without the values behind secret names. A harmless name's value is looked through in turn."""
+    parts: list[str] = []
+    at = 0
+    for match in names.finditer(value):
+        if match.start() < at or not is_secret(match["name"]):
+            continue
+        found = _VALUE.match(value, match.end())
+        if found and is_secret(match["name"], found[0]):
+            parts.extend((value[at : match.end()], _around(found[0])))
+            at = found.end()
+    return "".join(parts) + value[at:]
 
 
 def _around(value: str) -> str:
