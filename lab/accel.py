@@ -76,6 +76,6 @@ def remember(works: bool) -> None:
     fresh = path.with_suffix(f".{os.getpid()}")
     try:
         fresh.write_text(json.dumps({"key": _key(), "kvm": works}), encoding="utf-8")
-        os.replace(fresh, path)
+        fresh.replace(path)
     except OSError:
         fresh.unlink(missing_ok=True)  # a cache that cannot be written (full disk): the next command probes again

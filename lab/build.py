@@ -66,7 +66,7 @@ def _hint(line: str) -> str:
     if "No space left" in line:
         return "free some space, or set NEARSOCKET_LAB_CACHE to a folder with room"
     if "subuid" in line or "newuidmap" in line or "unshare" in line:
-        return "give your user a range in /etc/subuid and /etc/subgid (usermod --add-subuids 100000-165535 --add-subgids 100000-165535 NAME)"
+        return "give your user ranges: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 NAME"
     return "check that the Debian mirror can be reached; NEARSOCKET_LAB_MIRROR names another"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,16 +17,23 @@ GRACE_S = 20
 
 def end_group(child: subprocess.Popen[str], grace_s: float = GRACE_S) -> None:
     """Ask the child's process group to end, wait, then kill what is left of it."""
-    for sign, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, grace_s)):
-        try:
-            os.killpg(child.pid, sign)
-        except ProcessLookupError:
-            break
-        try:
-            child.wait(timeout=wait_s)
-            break
-        except subprocess.TimeoutExpired:
-            continue
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        if _gone(child, sign):
+            return
+        limit = time.monotonic() + grace_s
+        while time.monotonic() < limit:
+            if _gone(child, 0):
+                return
+            time.sleep(0.02)
+
+
+def _gone(child: subprocess.Popen[str], sign: int) -> bool:
+    child.poll()  # a leader that is not waited for would keep its group
+    try:
+        os.killpg(child.pid, sign)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 def stream(
@@ -63,7 +71,7 @@ def stream(
 
 
 def reason(tail: Sequence[str]) -> str:
-    """The line that says best why a program failed: a full disk, what stands before the first error line, that line, the last one."""
+    """The line that says best why a program failed: a full disk, what precedes the first error, that, the last."""
     for line in tail:
         if "No space left" in line:
             return line

@@ -9,6 +9,7 @@ import click
 
 from lab import lifecycle, ssh, state
 from lab.demo import demo
+from lab.errors import LabError
 from lab.image import ensure, forget
 from lab.process import of_machine
 from lab.recipe import PROFILES, recipe
@@ -128,7 +129,7 @@ def ssh_config(name: str) -> None:
     """The path of the lab's ssh configuration, for `ssh -F` and `Include`."""
     record = state.read(state.check_name(name))
     if record is None:
-        raise lifecycle.LabError(f"expected a lab called {name}, found none", "nearsocket lab up")
+        raise LabError(f"expected a lab called {name}, found none", "nearsocket lab up")
     click.echo(str(state.LabFolder(record.name).ssh_config))
 
 

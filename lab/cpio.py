@@ -1,4 +1,4 @@
-"""Archives for the kernel's initial file system: the "newc" cpio format (kernel: Documentation/driver-api/early-userspace/buffer-format.rst)."""
+"""Archives for the kernel's initial file system: "newc" cpio (kernel: driver-api/early-userspace/buffer-format.rst)."""
 
 from __future__ import annotations
 

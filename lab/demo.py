@@ -105,7 +105,8 @@ def story() -> None:
     _expect(result, PLACEMENT, "pass")
     _expect(result, ENFORCED, "pass")
     _tell(
-        "\nNear by force: the next restart lands there too. Measured on real hosts, two GPUs, 48 MiB all-reduce: near 2.3 to 2.5 ms, far 5.7 to 6.9 ms."
+        "\nNear by force: the next restart lands there too."
+        "\nMeasured on real hosts with two GPUs, 48 MiB all-reduce: near 2.3 to 2.5 ms, far 5.7 to 6.9 ms."
     )
 
 

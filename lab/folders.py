@@ -1,4 +1,4 @@
-"""Where the lab keeps things: images in a cache that may be deleted at any time, running labs in a state folder; and locks on both."""
+"""Where the lab keeps things: images in a cache, running labs in a state folder; and locks on both."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
@@ -77,7 +76,7 @@ def _build(recipe: Recipe, cache: Path) -> Image:
         work.chmod(0o711)  # another user of a user namespace walks through it
         build(recipe, work)
         final = cache / f"image-{recipe.digest}"
-        os.rename(work, final)
+        work.rename(final)
     except OSError as error:
         raise LabError(
             f"expected to build an image in {cache}, found: {error.strerror or error}",

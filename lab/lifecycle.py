@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from lab.recipe import recipe
 from lab.say import say
 from lab.shapes import shape
 from lab.state import LabFolder, LabRecord, MachineRecord
+
+Running = tuple[MachineRecord, subprocess.Popen[bytes]]
 
 #: Room in the state folder for one machine, in MiB: its disk's changes and one snapshot of its memory.
 MACHINE_MIB = 900
@@ -126,7 +129,7 @@ def _again(record: LabRecord, wish: Wish) -> LabRecord:
         raise LabError(
             f"expected the image {record.image} of lab {record.name}, found it gone", f"nearsocket lab down {record.name}"
         )
-    running = []
+    running: list[Running] = []
     try:
         for one in dark:
             running.append((one, machine.power_on(record, one, image)))
@@ -134,8 +137,7 @@ def _again(record: LabRecord, wish: Wish) -> LabRecord:
         machine.wait(record, running, wish.timeout_s)
     except BaseException:
         with _undisturbed():
-            for one, _child in running:
-                machine.power_off(one)
+            _end(running)
         raise
     state.write(record)
     return record
@@ -183,6 +185,7 @@ def _boot(wish: Wish, image: Image, chosen: str) -> LabRecord:
     machines = tuple(MachineRecord(name, port, str(uuid.uuid4())) for name, port in zip(names, _ports(wish), strict=True))
     record = LabRecord(wish.name, wish.shape, wish.profile, image.digest, chosen, machines)
     folder = LabFolder(wish.name)
+    running: list[Running] = []
     try:
         folder.path.mkdir(mode=0o700)
         state.write(record)  # before the first process: a crash from here on leaves a trail
@@ -190,7 +193,8 @@ def _boot(wish: Wish, image: Image, chosen: str) -> LabRecord:
         ssh.write_config(record)
         for one in machines:
             machine.lay(record, one, image)
-        running = [(one, machine.power_on(record, one, image)) for one in machines]
+        for one in machines:
+            running.append((one, machine.power_on(record, one, image)))
         say(wish.name, f"booting {', '.join(names)}")
         machine.wait(record, running, wish.timeout_s)
         for one in machines:
@@ -200,10 +204,19 @@ def _boot(wish: Wish, image: Image, chosen: str) -> LabRecord:
         state.write(record)
     except BaseException:
         with _undisturbed():
+            _end(running)
             _remove(wish.name, record)
         raise
     say(wish.name, f"up after {time.monotonic() - started:.1f} s")
     return record
+
+
+def _end(running: list[Running]) -> None:
+    """End the processes that this command started, and give one that was just being started time to show its identity."""
+    for _one, child in running:
+        child.kill()
+        child.wait()
+    time.sleep(0.2)
 
 
 def _remove(name: str, record: LabRecord | None = None) -> None:

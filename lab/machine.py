@@ -15,7 +15,7 @@ from lab.image import Image
 from lab.monitor import Monitor
 from lab.qemu import Vm, arguments
 from lab.recipe import GUEST
-from lab.say import clean
+from lab.say import clean, say
 from lab.shapes import shape
 from lab.state import LabFolder, LabRecord, MachineRecord
 
@@ -124,14 +124,26 @@ def check_alive(record: LabRecord, machine: MachineRecord, child: subprocess.Pop
         )
 
 
+def settled(record: LabRecord, machine: MachineRecord, timeout_s: float) -> bool:
+    """Whether the machine takes commands over SSH and has started all it starts at boot; waits for the latter."""
+    if not ssh.answers(machine.port):
+        return False
+    done = ssh.run(record.name, machine.name, "systemctl is-system-running --wait", timeout_s=timeout_s)
+    answer = done.stdout.strip()
+    if answer == "degraded":
+        failed = ssh.run(record.name, machine.name, "systemctl --failed --plain --no-legend", timeout_s=timeout_s).stdout.split()
+        say(machine.name, f"booted, but a unit failed: {failed[0] if failed else 'unknown'}")
+    return answer in ("running", "degraded")
+
+
 def wait(record: LabRecord, running: Sequence[tuple[MachineRecord, subprocess.Popen[bytes]]], timeout_s: float) -> None:
-    """Wait until every machine runs a command over SSH; BootFailed where one ended or the time is over."""
+    """Wait until every machine has booted; BootFailed where one ended or the time is over."""
     limit = time.monotonic() + timeout_s
     waiting = list(running)
     while waiting:
         for machine, child in tuple(waiting):
             check_alive(record, machine, child)
-            if ssh.answers(machine.port) and ssh.run(record.name, machine.name, "true", timeout_s=60).returncode == 0:
+            if settled(record, machine, max(10.0, limit - time.monotonic())):
                 waiting.remove((machine, child))
         if waiting and time.monotonic() > limit:
             names = ", ".join(machine.name for machine, _ in waiting)

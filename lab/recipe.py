@@ -29,7 +29,7 @@ SMALL = (
     "udev",
 )
 #: What container hosts have on top. Docker needs apparmor's parser where recommended packages are left out.
-CONTAINERS = ("apparmor", "crun", "docker.io", "iptables", "podman")
+CONTAINERS = ("apparmor", "crun", "docker-cli", "docker.io", "iptables", "podman")
 
 PROFILES = {"small": SMALL, "full": (*SMALL, *CONTAINERS)}
 

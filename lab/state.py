@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -110,7 +109,7 @@ def write(record: LabRecord) -> None:
     path = LabFolder(record.name).path / "lab.json"
     fresh = path.with_suffix(".new")
     fresh.write_text(json.dumps({"schema": SCHEMA, **asdict(record)}, indent=1), encoding="utf-8")
-    os.replace(fresh, path)
+    fresh.replace(path)
 
 
 def parse(text: str) -> LabRecord | None:

@@ -20,6 +20,7 @@ import signal
 import socket
 import string
 import sys
+from typing import Any, List, NoReturn, Tuple
 
 PAGE = 4096
 RING_BYTES = 9637888 + 4
@@ -29,7 +30,7 @@ MAP_POPULATE = 0x8000
 LETTERS = string.ascii_letters + string.digits
 
 
-def title(text):
+def title(text: str) -> None:
     """Give this process a title the way setproctitle does: over its arguments and environment, and its short name."""
     with open("/proc/self/stat") as source:
         fields = source.read().rpartition(")")[2].split()
@@ -40,12 +41,12 @@ def title(text):
     ctypes.CDLL(None).prctl(15, text.encode()[:15], 0, 0, 0)  # PR_SET_NAME
 
 
-def attach(handle, size):
+def attach(handle: int, size: int) -> mmap.mmap:
     """Map a buffer and touch every page, as registering it with the driver does."""
     return mmap.mmap(handle, size, mmap.MAP_SHARED | MAP_POPULATE, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
-def create(size):
+def create(size: int) -> Tuple[str, mmap.mmap]:
     """Make one buffer as ncclShmOpen does; returns its path and mapping."""
     while True:  # mkstemp(3) takes six letters; Python's takes eight
         path = "/dev/shm/nccl-" + "".join(secrets.choice(LETTERS) for _ in range(6))
@@ -61,7 +62,7 @@ def create(size):
         os.close(handle)
 
 
-def receive(link):
+def receive(link: socket.socket) -> Any:
     """One message of the peer."""
     data = b""
     while not data.endswith(b"\n"):
@@ -72,11 +73,12 @@ def receive(link):
     return json.loads(data)
 
 
-def rank(number, channels, peer, ready):
+def rank(number: int, channels: int, peer: socket.socket, ready: socket.socket) -> NoReturn:
     """One rank: make buffers, tell the peer, attach the peer's, unlink ours once attached, then wait for the end."""
-    title("sglang::scheduler_TP%d" % number)
+    title(f"sglang::scheduler_TP{number}")
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    own, kept = [], []
+    own: List[Tuple[str, int]] = []
+    kept: List[mmap.mmap] = []
     for size in [RING_BYTES] * channels + [SEND_BYTES] * channels:
         path, view = create(size)
         own.append((path, size))
@@ -98,7 +100,7 @@ def rank(number, channels, peer, ready):
         signal.pause()
 
 
-def notify(text):
+def notify(text: str) -> None:
     """Tell systemd, where it asked (Type=notify)."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
@@ -108,14 +110,15 @@ def notify(text):
         link.sendall(text.encode())
 
 
-def main():
+def main() -> None:
     """Start two ranks, wait until both are ready, print their process numbers, stay until they end."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--channels", type=int, default=8, help="ring buffers for each rank (NCCL: one a channel)")
     options.add_argument("--ready", help="write the ranks' process numbers to this file as well")
     chosen = options.parse_args()
     first, second = socket.socketpair()
-    links, pids = [], []
+    links: List[socket.socket] = []
+    pids: List[int] = []
     for number, peer in enumerate((first, second)):
         mine, theirs = socket.socketpair()
         pid = os.fork()
@@ -123,7 +126,7 @@ def main():
             try:
                 rank(number, chosen.channels, peer, theirs)
             except OSError as error:
-                print("rank %d: %s: %s" % (number, error.strerror, error.filename), file=sys.stderr)
+                print(f"rank {number}: {error.strerror}: {error.filename}", file=sys.stderr)
             finally:
                 os._exit(1)
         theirs.close()
@@ -132,7 +135,7 @@ def main():
     first.close()
     second.close()
 
-    def leave(*_):
+    def leave(*_: object) -> None:
         for pid in pids:
             os.kill(pid, signal.SIGTERM)
         sys.exit(0)
