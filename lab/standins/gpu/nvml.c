@@ -228,7 +228,7 @@ int nvmlDeviceGetPciInfo_v3(nvmlDevice_t one, struct pci_info *out)
 	READY;
 	memset(out, 0, sizeof(*out));
 	sscanf(one->pci, "%x:%x:%x", &out->domain, &out->bus, &out->device);
-	out->ids = 0x2bb110de;
+	out->ids = 0x2bb510de;
 	snprintf(out->legacy, sizeof(out->legacy), "%.15s", one->pci);
 	snprintf(out->bus_id, sizeof(out->bus_id), "%08X:%02X:%02X.0", out->domain, out->bus, out->device);
 	return SUCCESS;

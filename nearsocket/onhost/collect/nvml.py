@@ -35,6 +35,8 @@ P2P = {
     6: "unknown",
 }
 _MAX_NVLINKS = 36
+#: NVML_P2P_CAPS_INDEX_READ (nvml.h). pynvml's constant of that name is a tuple, which its own call cannot take.
+_P2P_READ = 0
 
 
 def nvml(context: Context) -> Source:
@@ -192,7 +194,7 @@ def _pairs(lib: ModuleType, handles: list[Any], addresses: list[str], gpus: list
         for b, second in enumerate(handles):
             if a == b:
                 continue
-            status = ask("nvmlDeviceGetP2PStatus", first, second, lib.NVML_P2P_CAPS_INDEX_READ)
+            status = ask("nvmlDeviceGetP2PStatus", first, second, _P2P_READ)
             level = ask("nvmlDeviceGetTopologyCommonAncestor", first, second)
             nvlinks = _nvlinks_between(ask, lib, first, addresses[b], gpus[a]["nvlinks_active"], gpus[b]["nvlinks_active"])
             gpus[a]["p2p"][addresses[b]] = None if status is None else P2P.get(status, f"status-{status}")

@@ -13,12 +13,13 @@
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
+#include <linux/sort.h>
 
 #define MAJOR_NUMBER 195
 #define CONTROL_MINOR 255
 #define MOST_GPUS 16
 #define GPU_VENDOR 0x10de
-#define GPU_DEVICE 0x2bb1
+#define GPU_DEVICE 0x2bb5
 #define GPU_CLASS 0x030200
 
 struct gpu {
@@ -36,7 +37,9 @@ struct allocation {
 };
 
 static struct gpu gpus[MOST_GPUS];
-static int gpu_count;
+/* The devices' places at load, in order of address: minors are numbered by it, however the bus is walked. */
+static unsigned int places[MOST_GPUS];
+static int place_count;
 static struct class *device_class;
 static struct proc_dir_entry *proc_root, *proc_gpus;
 
@@ -144,12 +147,38 @@ static int information_show(struct seq_file *out, void *unused)
 	return 0;
 }
 
+static unsigned int place_of(struct pci_dev *pdev)
+{
+	return pci_domain_nr(pdev->bus) << 16 | pdev->bus->number << 8 | pdev->devfn;
+}
+
+static int compare_places(const void *one, const void *other)
+{
+	unsigned int a = *(const unsigned int *)one, b = *(const unsigned int *)other;
+
+	return a < b ? -1 : a > b;
+}
+
+static void find_places(void)
+{
+	struct pci_dev *pdev = NULL;
+
+	while ((pdev = pci_get_device(0x1234, 0x11e8, pdev)) && place_count < MOST_GPUS)
+		places[place_count++] = place_of(pdev);
+	pci_dev_put(pdev);
+	sort(places, place_count, sizeof(*places), compare_places, NULL);
+}
+
 static int gpu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
-	struct gpu *gpu = &gpus[gpu_count];
+	struct gpu *gpu;
+	int minor = 0;
 
-	if (gpu_count >= MOST_GPUS)
-		return -ENOSPC;
+	while (minor < place_count && places[minor] != place_of(pdev))
+		minor++;
+	if (minor == place_count)
+		return -ENODEV;
+	gpu = &gpus[minor];
 	*gpu = (struct gpu){ .pdev = pdev, .vendor = pdev->vendor, .device = pdev->device, .class = pdev->class };
 	pdev->vendor = GPU_VENDOR;
 	pdev->device = GPU_DEVICE;
@@ -157,9 +186,8 @@ static int gpu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	gpu->dir = proc_mkdir(pci_name(pdev), proc_gpus);
 	if (gpu->dir)
 		proc_create_single_data("information", 0444, gpu->dir, information_show, gpu);
-	device_create(device_class, NULL, MKDEV(MAJOR_NUMBER, gpu_count), NULL, "nvidia%d", gpu_count);
+	device_create(device_class, NULL, MKDEV(MAJOR_NUMBER, minor), NULL, "nvidia%d", minor);
 	pci_set_drvdata(pdev, gpu);
-	gpu_count++;
 	return 0;
 }
 
@@ -196,6 +224,7 @@ static int __init standin_init(void)
 	proc_gpus = proc_mkdir("gpus", proc_root);
 	proc_create_single("version", 0444, proc_root, version_show);
 	proc_create_single("params", 0444, proc_root, params_show);
+	find_places();
 	error = pci_register_driver(&driver);
 	if (error) {
 		proc_remove(proc_root);
