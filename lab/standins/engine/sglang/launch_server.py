@@ -61,6 +61,7 @@ def main() -> int:
     except (RankError, OSError, ValueError, KeyError) as error:
         print(f"stand-in: {error}", file=sys.stderr, flush=True)
         return 1
+    print(f"Listening on port {server.server_address[1]}", flush=True)
     print("The server is fired up and ready to roll!", flush=True)
     server.serve_forever()
     return 0

@@ -53,6 +53,7 @@ class Rank:
     own: "list[tuple[Export, Shared]]" = field(default_factory=list)
     imported: "list[Shared]" = field(default_factory=list)
     pool: "list[Shared]" = field(default_factory=list)
+    communicator: str = ""
     connected: bool = False
     host_cumem: bool = False
 
@@ -88,8 +89,9 @@ class Rank:
         say("INIT", f"comm 0x{random.getrandbits(30):x} rank {self.rank} nRanks {self.count} nNodes 1 localRanks {self.count} localRank {self.rank} MNNVL 0")
         for channel in range(CHANNELS):
             say("INIT", f"Channel {channel:02}/{CHANNELS:02} : {' '.join(map(str, range(self.count)))}")
+        self.communicator = communicator
         if self.cumem:
-            say("INIT", f"{head} {communicator} - Init COMPLETE")
+            self._complete()
 
     def _probe(self, host: Optional[str]) -> bool:
         """ncclCuMemHostEnable: off by variable or in a shared process; else tried, since a container's filter may forbid it."""
@@ -114,7 +116,7 @@ class Rank:
                 self._channel(number - CHANNELS, after)
         if not self.cumem:
             file = memory.make_file(POOL, self._cpus(False))
-            self._info("ALLOC", f"Allocated {POOL + 4} bytes of shared memory in {file.path}")
+            self._info("ALLOC", f"{self._open_place}Allocated {POOL + 4} bytes of shared memory in {file.path}")
             self.pool = [file, memory.map_again(file)]
         return [export for export, _shared in self.own]
 
@@ -136,7 +138,7 @@ class Rank:
         except OSError as error:
             self.log.warn(self._dev, "misc/shmutils.cc:87", f"Error: failed to extend /dev/shm/nccl- to {size + 4} bytes, error: {error.strerror} ({error.errno})")
             raise
-        self._info("ALLOC", f"Allocated {size + 4} bytes of shared memory in {shared.path}")
+        self._info("ALLOC", f"{self._open_place}Allocated {size + 4} bytes of shared memory in {shared.path}")
         self._info("SHM", f"MMAP allocated shareable host buffer {shared.path} size {size} ptr 0x{shared.address:x}")
         return shared
 
@@ -156,8 +158,8 @@ class Rank:
         return (near,) if near else ()
 
     def _channel(self, channel: int, peer: int) -> None:
-        number, word = (f"{channel:02}/0", "SHM/direct") if self.log.newer else (f"{channel:02}", "SHM/direct/direct")
-        self._info("INIT|P2P", f"Channel {number} : {self.rank}[{self._dev}] -> {peer}[{peer}] via {word}")
+        word = "SHM/direct" if self.log.newer else "SHM/direct/direct"
+        self._info("INIT|P2P", f"Channel {channel:02} : {self.rank}[{self._dev}] -> {peer}[{peer}] via {word}")
 
     def attach(self, owner: int, export: Export, fd: Optional[int]) -> None:
         """Map a neighbour's buffer: a file by its path, memory by its descriptor."""
@@ -181,6 +183,11 @@ class Rank:
                 os.unlink(shared.path)
         self.connected = True
         self._info("INIT", "Connected all rings, use ring PXN 0 GDR 1")
+        if not self.cumem:
+            self._complete()
+
+    def _complete(self) -> None:
+        self._info("INIT", f"ncclCommInitRankConfig {self.communicator} - Init COMPLETE")
 
     def far_share(self) -> float:
         """The share of ring pages that lie away from this rank's GPU, by move_pages over its own buffers; 0 where none is there."""
@@ -191,6 +198,10 @@ class Rank:
                 total += pages
                 far += pages if node != self.gpu.node else 0
         return far / total if total else 0.0
+
+    @property
+    def _open_place(self) -> str:
+        return "os/linux.cc:799 (ncclOsShmOpen) " if self.log.newer else ""
 
     @property
     def _dev(self) -> int:
