@@ -1,4 +1,4 @@
-"""Run a program with mbind forbidden, as Docker's default profile does for containers without SYS_NICE: `seccomp.py PROGRAM ARGUMENT ...`."""
+"""Run a program with mbind and move_pages forbidden, as Docker's default profile does for containers without SYS_NICE: `seccomp.py PROGRAM ARGUMENT ...`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import struct
 import sys
 
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
-ALLOW, EPERM_RETURN, MBIND = 0x7FFF0000, 0x00050001, {"x86_64": 237, "aarch64": 235}
+ALLOW, EPERM_RETURN = 0x7FFF0000, 0x00050001
+#: mbind, move_pages.
+FORBIDDEN = {"x86_64": (237, 279), "aarch64": (235, 239)}
 
 
 def forbid(number: int) -> None:
@@ -22,5 +24,6 @@ def forbid(number: int) -> None:
 
 
 if __name__ == "__main__":
-    forbid(MBIND[os.uname().machine])
+    for call in FORBIDDEN[os.uname().machine]:
+        forbid(call)
     os.execv(sys.argv[1], sys.argv[1:])

@@ -124,6 +124,7 @@ def test_a_filter_on_mbind_makes_nccl_fall_back_with_its_line(tmp_path: Path) ->
     launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{seccomp.__file__}" "{sys.executable}" "$@"\n')
     launcher.chmod(launcher.stat().st_mode | stat.S_IXUSR)
     with engine(tmp_path, python=str(launcher), NCCL_CUMEM_ENABLE="1") as running:
+        assert running.post("/generate", {"text": "move_pages is forbidden too"})[0] == 200
         log = running.log()
     facts = explain("nccl.log", log, frozenset({0})).facts
     assert facts["fallback"] is True and facts["host_buffers"]["mmap"] == 8

@@ -16,6 +16,7 @@ version=$(basename "$python")
 {
     echo "$python"
     echo "$programs"
+    find /usr/lib -name libgcc_s.so.1 # Python asks for it where a thread ends
     ldd "$python" $programs "/usr/lib/$version/lib-dynload"/*.so 2>/dev/null | grep -o '/[^ :]*\.so[^ :]*' | sort -u
 } | sort -u | tar -C / -c -h --transform='s,^/*\(lib\|lib64\|bin\)/,usr/\1/,' -T - -P 2>/dev/null | tar -C "$root" -x -P --transform='s,^/*,,' 2>/dev/null
 tar -C / -c --exclude=__pycache__ --exclude=test --exclude=idlelib --exclude=ensurepip --exclude=tkinter --exclude=config-3\* --exclude=pydoc_data \

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, TOO_SMALL = 7, NOT_LOADED = 9, MISMATCH = 18, UNKNOWN = 999 };
@@ -337,28 +338,17 @@ static unsigned long long resident(const char *pid)
 	return pages * 4096ULL;
 }
 
-static int holds(const char *pid, const char *device)
+/* The minor of the GPU whose device file a descriptor is, -1 for any other file. */
+static int device_of(const char *path)
 {
-	char folder[64], path[384], target[128];
-	struct dirent *entry;
-	int found = 0;
-	DIR *dir;
+	char target[128];
+	ssize_t length = readlink(path, target, sizeof(target) - 1);
+	int minor, used = 0;
 
-	snprintf(folder, sizeof(folder), "/proc/%s/fd", pid);
-	dir = opendir(folder);
-	while (dir && !found && (entry = readdir(dir))) {
-		ssize_t length;
-
-		snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
-		length = readlink(path, target, sizeof(target) - 1);
-		if (length > 0) {
-			target[length] = 0;
-			found = !strcmp(target, device);
-		}
-	}
-	if (dir)
-		closedir(dir);
-	return found;
+	if (length <= 0)
+		return -1;
+	target[length] = 0;
+	return sscanf(target, "/dev/nvidia%d%n", &minor, &used) == 1 && used == length ? minor : -1;
 }
 
 struct process {
@@ -367,26 +357,71 @@ struct process {
 	unsigned int instance, compute;
 };
 
-/* Whoever holds a GPU's device file open computes on it: the stand-in engine opens no other. */
-static unsigned long long holders(nvmlDevice_t one, unsigned int most, struct process *out, unsigned int *count)
-{
-	char device[32];
-	struct dirent *entry;
-	unsigned long long used = 0;
-	DIR *dir = opendir("/proc");
+#define MOST_HOLDERS 256
+static struct { int minor; struct process process; } found_holders[MOST_HOLDERS];
+static int holder_count;
+static struct timespec looked_at;
 
-	snprintf(device, sizeof(device), "/dev/nvidia%d", one->index);
-	*count = 0;
+static void look_into(const char *pid)
+{
+	char folder[64], path[384];
+	struct dirent *entry;
+	unsigned int seen = 0;
+	DIR *dir;
+
+	snprintf(folder, sizeof(folder), "/proc/%s/fd", pid);
+	dir = opendir(folder);
 	while (dir && (entry = readdir(dir))) {
-		if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || !holds(entry->d_name, device))
+		int minor;
+
+		snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+		minor = device_of(path);
+		if (minor < 0 || minor >= MOST || seen >> minor & 1 || holder_count >= MOST_HOLDERS)
 			continue;
-		if (*count < most)
-			out[*count] = (struct process){ atoi(entry->d_name), CONTEXT_BYTES + resident(entry->d_name), ~0U, ~0U };
-		used += CONTEXT_BYTES + resident(entry->d_name);
-		++*count;
+		seen |= 1U << minor;
+		found_holders[holder_count].minor = minor;
+		found_holders[holder_count++].process = (struct process){ atoi(pid), CONTEXT_BYTES + resident(pid), ~0U, ~0U };
 	}
 	if (dir)
 		closedir(dir);
+}
+
+/* One look over all processes serves all GPUs for half a second: under emulation it costs. */
+static void look_for_holders(void)
+{
+	struct dirent *entry;
+	struct timespec now;
+	DIR *dir;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (looked_at.tv_sec && (now.tv_sec - looked_at.tv_sec) * 1000 + (now.tv_nsec - looked_at.tv_nsec) / 1000000 < 500)
+		return;
+	looked_at = now;
+	holder_count = 0;
+	dir = opendir("/proc");
+	while (dir && (entry = readdir(dir)))
+		if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9')
+			look_into(entry->d_name);
+	if (dir)
+		closedir(dir);
+}
+
+/* Whoever holds a GPU's device file open computes on it: the stand-in engine opens no other. Returns the bytes they use. */
+static unsigned long long holders(nvmlDevice_t one, unsigned int most, struct process *out, unsigned int *count)
+{
+	unsigned long long used = 0;
+	int at;
+
+	look_for_holders();
+	*count = 0;
+	for (at = 0; at < holder_count; at++) {
+		if (found_holders[at].minor != one->index)
+			continue;
+		if (*count < most)
+			out[*count] = found_holders[at].process;
+		used += found_holders[at].process.used;
+		++*count;
+	}
 	return used;
 }
 
