@@ -30,7 +30,7 @@ test: env  ## the tests that need no virtual machine, linters included
 	@$(BIN)/python -m pytest
 
 lab-smoke: env  ## one lab machine: boot, fault, cure, audit over SSH (minutes)
-	@$(BIN)/python -m pytest -m lab tests/lab/test_smoke.py
+	@NEARSOCKET_LAB_PROFILE=small $(BIN)/python -m pytest -m lab tests/lab/test_smoke.py
 
 lab-test: env  ## every test that runs on the lab's virtual machines
 	@$(BIN)/python -m pytest -m lab tests/lab

@@ -11,6 +11,7 @@ from lab import lifecycle, ssh, state
 from lab.demo import demo
 from lab.errors import LabError
 from lab.image import ensure, forget
+from lab.interrupts import interruptible
 from lab.process import of_machine
 from lab.recipe import PROFILES, recipe
 from lab.say import say
@@ -145,7 +146,7 @@ def image() -> None:
 @click.option("--profile", type=click.Choice(sorted(PROFILES)), default="full", show_default=True)
 def image_build(profile: str) -> None:
     """Build an image into the cache, unless it is there."""
-    with lifecycle.interruptible():
+    with interruptible():
         click.echo(str(ensure(recipe(profile)).folder))
 
 

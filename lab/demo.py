@@ -10,6 +10,7 @@ import click
 from lab import lifecycle, ssh
 from lab.audit import Audit, audit, command
 from lab.errors import LabError
+from lab.interrupts import interruptible
 
 #: The demo's own lab: it neither meets nor disturbs one that a person has up.
 NAME = "demo"
@@ -115,7 +116,7 @@ def story() -> None:
 def demo(keep: bool) -> None:
     """The fault and its cure on a fresh machine, told step by step."""
     started = time.monotonic()
-    with lifecycle.interruptible(), contextlib.ExitStack() as after:
+    with interruptible(), contextlib.ExitStack() as after:
         lifecycle.down(NAME)
         if not keep:
             after.callback(lifecycle.down, NAME)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from lab import ssh, state
@@ -15,7 +16,7 @@ def data(record: LabRecord, machine: MachineRecord) -> dict[str, str | int]:
     return {
         "ssh_hostname": "127.0.0.1",
         "ssh_port": machine.port,
-        "ssh_user": ssh.USERS[0],
+        "ssh_user": os.environ.get("NEARSOCKET_LAB_USER", ssh.USERS[0]),
         "ssh_key": str(folder.key),
         "ssh_known_hosts_file": str(folder.known_hosts),
         "ssh_strict_host_key_checking": "yes",

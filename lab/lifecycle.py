@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import FrameType
 
 from lab import accel, machine, process, ssh, state, tools
 from lab.errors import LabError
 from lab.folders import is_locked, locked, make_folder, need_space, remove_tree, state_folder
 from lab.image import Image, cached, ensure
+from lab.interrupts import interruptible, undisturbed
 from lab.monitor import Monitor
 from lab.recipe import recipe
 from lab.say import say
@@ -39,41 +36,13 @@ class Wish:
     timeout_s: float = 300.0
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Let a termination or a lost terminal end the command as Ctrl-C does, so that it cleans up after itself."""
-
-    def interrupt(_sign: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signs = (signal.SIGTERM, signal.SIGHUP)
-    old = {sign: signal.signal(sign, interrupt) for sign in signs}
-    try:
-        yield
-    finally:
-        for sign, handler in old.items():
-            signal.signal(sign, handler)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Hold Ctrl-C off while cleaning: a second, impatient one must not leave half of it."""
-    signs = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    old = {sign: signal.signal(sign, signal.SIG_IGN) for sign in signs}
-    try:
-        yield
-    finally:
-        for sign, handler in old.items():
-            signal.signal(sign, handler)
-
-
 def up(wish: Wish) -> LabRecord:
     """Have the lab up: as it is where it runs, switched on again where its power was cut, else made anew."""
     state.check_name(wish.name)
     shape(wish.shape)
     with interruptible():
-        folder = make_folder(state_folder(), "NEARSOCKET_LAB_STATE")
         tools.need(tools.TO_RUN)
+        folder = make_folder(state_folder(), "NEARSOCKET_LAB_STATE")
         with locked(LabFolder(wish.name).lock, wish.name):
             try:
                 _clean_crashed(wish.name)
@@ -87,7 +56,7 @@ def up(wish: Wish) -> LabRecord:
                 need_space(folder, MACHINE_MIB * wish.hosts, "NEARSOCKET_LAB_STATE")
                 return _make(wish, image)
             except BaseException:
-                with _undisturbed():
+                with undisturbed():
                     if not LabFolder(wish.name).path.exists():
                         _forget_lock(wish.name)
                 raise
@@ -136,7 +105,7 @@ def _again(record: LabRecord, wish: Wish) -> LabRecord:
             record = record.with_machine(replace(one, powered=True))
         machine.wait(record, running, wish.timeout_s)
     except BaseException:
-        with _undisturbed():
+        with undisturbed():
             _end(running)
         raise
     state.write(record)
@@ -203,7 +172,7 @@ def _boot(wish: Wish, image: Image, chosen: str) -> LabRecord:
         record = replace(record, ready=True)
         state.write(record)
     except BaseException:
-        with _undisturbed():
+        with undisturbed():
             _end(running)
             _remove(wish.name, record)
         raise
@@ -243,23 +212,40 @@ def down(name: str | None) -> list[str]:
     for one in chosen:
         if not LabFolder(one).path.is_dir():
             continue
-        with locked(LabFolder(one).lock, one), _undisturbed():
+        with locked(LabFolder(one).lock, one), undisturbed():
             _remove(one)
             _forget_lock(one)
         ended.append(one)
     return ended
 
 
-def reset(record: LabRecord, one: MachineRecord) -> float:
-    """Put a machine back to its state after the first boot, with today's clock; returns the seconds to the first SSH command."""
+def save(record: LabRecord, one: MachineRecord, snapshot: str) -> None:
+    """Save a machine as it is now, for `reset` to go back to."""
+    with locked(LabFolder(record.name).lock, record.name), Monitor(LabFolder(record.name).machine(one.name)) as monitor:
+        monitor.save(snapshot)
+
+
+def reset(record: LabRecord, one: MachineRecord, snapshot: str = machine.CLEAN) -> float:
+    """Put a machine back to a saved state and set its clock; returns the seconds to the first SSH command."""
     if not one.powered or process.of_machine(one.uuid) is None:
         raise LabError(f"expected {one.name} to run, found it off", f"nearsocket lab up {record.name}")
     started = time.monotonic()
     with locked(LabFolder(record.name).lock, record.name):
         with Monitor(LabFolder(record.name).machine(one.name)) as monitor:
-            monitor.load(machine.CLEAN)
+            monitor.load(snapshot)
         machine.set_clock(record, one)
     return time.monotonic() - started
+
+
+def wait_up(record: LabRecord, one: MachineRecord, timeout_s: float) -> None:
+    """Wait until a machine that reboots by itself has booted; LabError where it does not in time."""
+    limit = time.monotonic() + timeout_s
+    while not machine.settled(record, one, max(10.0, limit - time.monotonic())):
+        if time.monotonic() > limit:
+            raise LabError(
+                f"expected {one.name} to boot within {timeout_s:.0f} s, found silence", f"nearsocket lab logs {one.name}"
+            )
+        time.sleep(0.5)
 
 
 def kill(record: LabRecord, one: MachineRecord) -> bool:

@@ -11,9 +11,10 @@ from pathlib import Path
 def command_line(pid: int) -> list[str]:
     """A process's arguments; empty where it is gone or a zombie."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        text = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
     except OSError:
         return []
+    return text.split("\0") if text else []
 
 
 def started(pid: int) -> str:

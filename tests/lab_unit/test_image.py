@@ -89,7 +89,7 @@ def test_the_variable_overrides_the_mirror(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_only_settings_of_fetching_go_to_the_guest() -> None:
-    dump = 'APT "";\nAcquire::http::Proxy "http://p.example:3142";\nAcquire::http "";\nDir::Etc "/etc/apt";\nAcquire::Check-Date "false";\n'
+    dump = 'Acquire::http::Proxy "http://p.example:3142";\nAcquire::http "";\nDir::Etc "/etc";\nAcquire::Check-Date "false";\n'
     assert mirror.kept(dump) == 'Acquire::http::Proxy "http://p.example:3142";\nAcquire::Check-Date "false";\n'
 
 

@@ -190,7 +190,10 @@ def test_a_lock_is_held_once_and_seen_by_others(tmp_path: Path) -> None:
 
 def test_who_waited_for_a_lock_that_was_deleted_takes_the_new_one(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    waiter = "import sys; from pathlib import Path; from lab.folders import locked\nwith locked(Path(sys.argv[1]), 'x'): print(Path(sys.argv[1]).exists())"
+    waiter = (
+        "import sys; from pathlib import Path; from lab.folders import locked; lock = Path(sys.argv[1])\n"
+        "with locked(lock, 'x'): print(lock.exists())"
+    )
     with locked(lock, "test"):
         child = subprocess.Popen(
             [sys.executable, "-c", waiter, str(lock)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
