@@ -15,13 +15,14 @@ from lab.standins.gpu import cdi, describe, packages
 from lab.state import LabRecord, MachineRecord
 
 REPOSITORY = "/opt/nearsocket-standin/repo"
-#: dpkg is asked directly: apt's lists would take minutes under emulation and change nothing.
+#: Docker reads its setting of CDI at its start. dpkg is asked directly: apt's lists would take minutes under emulation and change nothing.
 INSTALL = f"""set -e
 mkdir -p {cdi.FAULTS}
 dpkg --install {REPOSITORY}/*_{packages.VERSION}-0standin1_amd64.deb >/dev/null
 ldconfig
 modprobe nvidia
 udevadm settle
+if [ -x /usr/bin/dockerd ]; then systemctl restart docker; fi
 nvidia-smi -L
 """
 

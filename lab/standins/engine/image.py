@@ -26,7 +26,8 @@ RUNTIMES = ("docker", "podman")
 def files() -> list[tuple[str, bytes, int]]:
     """The engine's files for the guest: path, content, mode."""
     found = [(f"{GUEST_FOLDER}/sglang/{path.name}", path.read_bytes(), 0o644) for path in sorted((FOLDER / "sglang").glob("*.py"))]
-    return [*found, ("/opt/nearsocket-standin/make-image.sh", (FOLDER / "make-image.sh").read_bytes(), 0o755)]
+    programs = {"make-image.sh": "/opt/nearsocket-standin/make-image.sh", "standin-engine": "/usr/local/bin/standin-engine"}
+    return [*found, *((path, (FOLDER / name).read_bytes(), 0o755) for name, path in programs.items())]
 
 
 def pack(entries: "list[tuple[str, bytes, int]]") -> bytes:
@@ -44,7 +45,7 @@ def script(runtime: str) -> str:
     """The shell script that imports the image into one engine, unless it is there."""
     changes = " ".join(f"-c '{change}'" for change in _CHANGES)
     return (
-        f"{runtime} image inspect {NAME} >/dev/null 2>&1 || {{ test -s /var/tmp/engine.tar || "
+        f"{runtime} image inspect {NAME} >/dev/null 2>&1 || {{ "
         f"sh /opt/nearsocket-standin/make-image.sh {GUEST_FOLDER} >/var/tmp/engine.tar; "
         f"{runtime} import {changes} /var/tmp/engine.tar {NAME} >/dev/null; }}"
     )
