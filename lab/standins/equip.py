@@ -1,4 +1,4 @@
-"""Equipping a running machine with the stand-ins: driver packages from a local repository, the description, CDI, the engine's files."""
+"""Equipping a running machine with the stand-ins: driver packages and their repository, description, CDI, the engine's files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lab.standins.gpu import cdi, describe, packages
 from lab.state import LabRecord, MachineRecord
 
 REPOSITORY = "/opt/nearsocket-standin/repo"
-#: Docker reads its setting of CDI at its start. dpkg is asked directly: apt's lists would take minutes under emulation and change nothing.
+#: Docker reads its setting of CDI at its start. dpkg is asked directly: apt's lists take long under emulation and change nothing.
 INSTALL = f"""set -e
 mkdir -p {cdi.FAULTS}
 dpkg --install {REPOSITORY}/*_{packages.VERSION}-0standin1_amd64.deb >/dev/null
@@ -27,7 +27,7 @@ nvidia-smi -L
 """
 
 
-def files(lab_shape: str, driver: "list[tuple[str, bytes]]") -> "list[tuple[str, bytes, int]]":
+def files(lab_shape: str, driver: list[tuple[str, bytes]]) -> list[tuple[str, bytes, int]]:
     """Everything that goes to the guest: path, content, mode. `driver`: the repository's files by name."""
     made = shape(lab_shape)
     texts = {
@@ -50,7 +50,9 @@ def equip(record: LabRecord, machine: MachineRecord) -> str:
     chosen = recipe(record.profile)
     image = cached(chosen)
     if image is None or image.digest != record.image:
-        raise LabError(f"expected the image {record.image} of lab {record.name}, found it gone", f"nearsocket lab down {record.name}")
+        raise LabError(
+            f"expected the image {record.image} of lab {record.name}, found it gone", f"nearsocket lab down {record.name}"
+        )
     folder = packages.ensure(image, chosen.suite)
     driver = [(path.name, path.read_bytes()) for path in sorted(folder.iterdir())]
     sent = subprocess.run(

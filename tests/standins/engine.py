@@ -1,4 +1,4 @@
-"""Runs the stand-in engine here: two rank processes, real shared memory, a free port. No sleeping: its own words say when it is ready."""
+"""Runs the stand-in engine here: two rank processes, real shared memory, a free port. Its own words say when it is ready."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SUBSYSTEMS = "INIT,ENV,BOOTSTRAP,SHM,ALLOC,ALLOC_HOST"
 class Running:
     """A running engine."""
 
-    process: "subprocess.Popen[str]"
+    process: subprocess.Popen[str]
     port: int
     folder: Path
 
@@ -59,7 +59,9 @@ class Running:
 
     def post(self, path: str, body: object) -> tuple[int, Any]:
         """A POST of JSON: status and the answer's JSON."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
         try:
             with urllib.request.urlopen(request, timeout=20) as answer:
                 return answer.status, json.loads(answer.read())
@@ -68,7 +70,9 @@ class Running:
 
 
 @contextmanager
-def engine(folder: Path, *options: str, python: str = sys.executable, faults: tuple[str, ...] = (), **environ: str) -> Iterator[Running]:
+def engine(
+    folder: Path, *options: str, python: str = sys.executable, faults: tuple[str, ...] = (), **environ: str
+) -> Iterator[Running]:
     """Start it, wait until it says that it serves, end it. AssertionError with its words where it ends by itself."""
     (folder / "faults").mkdir()
     for name in faults:

@@ -1,4 +1,4 @@
-"""Run a program with mbind and move_pages forbidden, as Docker's default profile does for containers without SYS_NICE: `seccomp.py PROGRAM ARGUMENT ...`."""
+"""Run a program without mbind and move_pages, as Docker's profile has it without SYS_NICE: `seccomp.py PROGRAM ...`."""
 
 from __future__ import annotations
 

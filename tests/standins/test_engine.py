@@ -150,7 +150,9 @@ def test_two_ranks_in_one_process_use_files_whatever_the_variable(tmp_path: Path
 def test_the_buffer_size_follows_nccl_buffsize_as_measured(tmp_path: Path) -> None:
     with engine(tmp_path, NCCL_CUMEM_ENABLE="0", NCCL_BUFFSIZE=str(1 << 20)) as running:
         log = running.log()
-    pages = max(int(m) for m in re.findall(r"nccl-\S+ dirty=(\d+)", (REAL / "maps-2.28.9-buffsize-1-mib.txt").read_text()) if int(m) < 8000)
+    pages = max(
+        int(m) for m in re.findall(r"nccl-\S+ dirty=(\d+)", (REAL / "maps-2.28.9-buffsize-1-mib.txt").read_text()) if int(m) < 8000
+    )
     (size,) = {int(m) for m in re.findall(r"MMAP allocated shareable host buffer \S+ size (\d{5,})", log)}
     assert -(-(size + 4) // 4096) == pages
 

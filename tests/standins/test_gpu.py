@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as xml
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,10 @@ def plant(environ: dict[str, str], name: str, text: str = "") -> None:
     (Path(environ["NEARSOCKET_STANDIN_FAULTS"]) / name).write_text(text)
 
 
-def smi(environ: dict[str, str], *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, str(FOLDER / "nvidia_smi.py"), *words], env=environ, capture_output=True, text=True, timeout=30)
+def smi(environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(FOLDER / "nvidia_smi.py"), *words], env=environ, capture_output=True, text=True, timeout=30
+    )
 
 
 def nvml(environ: dict[str, str]) -> Any:
@@ -75,9 +78,15 @@ def nvml(environ: dict[str, str]) -> Any:
     return json.loads(done.stdout)
 
 
-def test_the_collector_reads_every_value_of_every_gpu_without_a_refusal_that_a_real_card_would_not_give(environ: dict[str, str]) -> None:
+def test_the_collector_reads_every_value_of_every_gpu_without_a_refusal_that_a_real_card_would_not_give(
+    environ: dict[str, str],
+) -> None:
     source = nvml(environ)
-    assert source["status"] == "ok" and source["data"]["driver_version"] == packages.VERSION and source["data"]["cuda_version"] == 13000
+    assert (
+        source["status"] == "ok"
+        and source["data"]["driver_version"] == packages.VERSION
+        and source["data"]["cuda_version"] == 13000
+    )
     assert [gpu["pci"] for gpu in source["data"]["gpus"]] == [gpu.pci for gpu in describe.gpus(SHAPE)]
     first = source["data"]["gpus"][0]
     assert first["name"].endswith("(stand-in)") and first["numa_node"] == 0 and first["persistence"] is True
@@ -98,7 +107,9 @@ def test_the_collector_reads_every_value_of_every_gpu_without_a_refusal_that_a_r
         ("nvml-node-1", "", ("cpus",), None),
     ],
 )
-def test_a_fault_file_changes_that_value_of_that_gpu_alone(environ: dict[str, str], fault: str, text: str, path: tuple[str, ...], value: object) -> None:
+def test_a_fault_file_changes_that_value_of_that_gpu_alone(
+    environ: dict[str, str], fault: str, text: str, path: tuple[str, ...], value: object
+) -> None:
     before = nvml(environ)["data"]["gpus"]
     plant(environ, fault, text)
     after = nvml(environ)["data"]["gpus"]
@@ -157,7 +168,7 @@ def test_queries_are_csv_with_units_and_unknown_fields_are_refused(environ: dict
 
 def test_the_full_query_is_well_formed_xml_and_names_itself_in_text(environ: dict[str, str]) -> None:
     root = xml.fromstring(smi(environ, "-q", "-x").stdout)
-    assert [gpu.get("id") for gpu in root.findall("gpu")][0] == "00000000:21:00.0"
+    assert next(gpu.get("id") for gpu in root.findall("gpu")) == "00000000:21:00.0"
     assert root.findtext("driver_version") == packages.VERSION
     assert "stand-in" in smi(environ, "-q").stdout and "stand-in" in smi(environ).stdout
 
@@ -168,7 +179,7 @@ def test_the_emulator_gets_a_bridge_on_the_right_node_for_each_gpu_and_names_the
     assert describe.emulator_arguments(SHAPES["two-socket"]) == []
     vm = qemu.Vm("x", "u", SHAPE, "tcg", Path("/k"), "initrd", "disk", 2222)
     words = qemu.arguments(vm)
-    devices = [after for word, after in zip(words, words[1:], strict=False) if word == "-device"]
+    devices = [after for word, after in pairwise(words) if word == "-device"]
     assert all("bus=" in device for device in devices)
 
 

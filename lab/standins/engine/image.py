@@ -30,7 +30,7 @@ def files() -> list[tuple[str, bytes, int]]:
     return [*found, *((path, (FOLDER / name).read_bytes(), 0o755) for name, path in programs.items())]
 
 
-def pack(entries: "list[tuple[str, bytes, int]]") -> bytes:
+def pack(entries: list[tuple[str, bytes, int]]) -> bytes:
     """A tar of files by absolute path."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:

@@ -37,7 +37,9 @@ def render(shape: Shape) -> str:
         "containerEdits": {
             "env": ["NVIDIA_VISIBLE_DEVICES=void"],
             "deviceNodes": [{"path": "/dev/nvidiactl"}],
-            "mounts": [{"hostPath": path, "containerPath": path, "options": [mode, "nosuid", "nodev", "bind"]} for path, mode in _MOUNTS],
+            "mounts": [
+                {"hostPath": path, "containerPath": path, "options": [mode, "nosuid", "nodev", "bind"]} for path, mode in _MOUNTS
+            ],
         },
     }
     return json.dumps(whole, indent=1) + "\n"

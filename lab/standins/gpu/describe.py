@@ -1,4 +1,4 @@
-"""One description of a shape's GPUs: the emulator's devices and the file that every stand-in in the guest reads are made from it."""
+"""One description of a shape's GPUs: the emulator's devices and the file that all stand-ins in the guest read come from it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def gpus(shape: Shape) -> tuple[ShownGpu, ...]:
     return tuple(ShownGpu(index, FIRST_BUS + index * BUS_STEP, node) for index, node in enumerate(shape.gpus))
 
 
-def link(shape: Shape, one: ShownGpu, other: ShownGpu) -> str:
+def link(one: ShownGpu, other: ShownGpu) -> str:
     """nvidia-smi's word for the way between two GPUs: every GPU has a host bridge of its own."""
     return "NODE" if one.node == other.node else "SYS"
 
@@ -51,18 +51,22 @@ def link(shape: Shape, one: ShownGpu, other: ShownGpu) -> str:
 def render(shape: Shape) -> str:
     """The guest's file: one line a GPU, one a pair; underscores stand for blanks."""
     shown = gpus(shape)
-    lines = ["# GPUs for show on a lab machine (stand-ins): read by nvidia-smi, NVML and the engine, all three stand-ins.", f"driver cuda={CUDA}"]
+    lines = [
+        "# GPUs for show on a lab machine (stand-ins): read by nvidia-smi, NVML and the engine, all three stand-ins.",
+        f"driver cuda={CUDA}",
+    ]
     for gpu in shown:
         lines.append(
-            f"gpu index={gpu.index} pci={gpu.pci} node={gpu.node} uuid={gpu.uuid} memory_mib={MEMORY_MIB} gen=5 width=16 name={NAME.replace(' ', '_')}"
+            f"gpu index={gpu.index} pci={gpu.pci} node={gpu.node} uuid={gpu.uuid} memory_mib={MEMORY_MIB} gen=5 width=16 "
+            f"name={NAME.replace(' ', '_')}"
         )
     for one, other in combinations(shown, 2):
-        lines.append(f"pair a={one.index} b={other.index} link={link(shape, one, other)} p2p={P2P_CHIPSET_NOT_SUPPORTED}")
+        lines.append(f"pair a={one.index} b={other.index} link={link(one, other)} p2p={P2P_CHIPSET_NOT_SUPPORTED}")
     return "\n".join(lines) + "\n"
 
 
 def emulator_arguments(shape: Shape) -> list[str]:
-    """The emulator's arguments: a host bridge on the GPU's node, a root port, and behind it a harmless device that the module claims."""
+    """The emulator's arguments: a host bridge on the GPU's node, a root port, and behind it the device that the module claims."""
     line: list[str] = []
     for gpu in gpus(shape):
         line += ["-device", f"pxb-pcie,id=host{gpu.index},bus_nr={gpu.bus},numa_node={gpu.node},bus=pcie.0"]

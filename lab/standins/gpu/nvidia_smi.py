@@ -68,7 +68,7 @@ class Nvml:
         self.call(name, *args, ctypes.byref(out))
         return out.value
 
-    def handles(self) -> "list[ctypes.c_void_p]":
+    def handles(self) -> list[ctypes.c_void_p]:
         """All GPUs."""
         found = []
         for index in range(self.number("nvmlDeviceGetCount_v2")):
@@ -107,7 +107,7 @@ class Gpu:
         }
         self.affinity, self.node = self._affinity(nvml)
 
-    def _affinity(self, nvml: Nvml) -> "tuple[str, str]":
+    def _affinity(self, nvml: Nvml) -> tuple[str, str]:
         words = (ctypes.c_ulong * 16)()
         try:
             nvml.call("nvmlDeviceGetCpuAffinity", self.handle, 16, words)
@@ -118,9 +118,9 @@ class Gpu:
         return cpus, ranges([64 * at + bit for at, word in enumerate(words) for bit in range(64) if word >> bit & 1])
 
 
-def ranges(numbers: "list[int]") -> str:
+def ranges(numbers: list[int]) -> str:
     """`0-3,8` of sorted numbers."""
-    parts: "list[list[int]]" = []
+    parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][1] + 1:
             parts[-1][1] = number
@@ -129,7 +129,7 @@ def ranges(numbers: "list[int]") -> str:
     return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in parts)
 
 
-def topology(nvml: Nvml, gpus: "list[Gpu]") -> str:
+def topology(nvml: Nvml, gpus: list[Gpu]) -> str:
     """`topo -m`: the matrix, with the real one's tabs and underlined header."""
     header = "\t" + "\t".join(f"GPU{at}" for at in range(len(gpus))) + "\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID"
     lines = [f"\033[4m{header}\033[0m" if sys.stdout.isatty() else header]
@@ -142,7 +142,7 @@ def topology(nvml: Nvml, gpus: "list[Gpu]") -> str:
     return "\n".join(lines) + "\n" + LEGEND
 
 
-def query(gpus: "list[Gpu]", driver: str, names: "list[str]", form: "list[str]") -> str:
+def query(gpus: list[Gpu], driver: str, names: list[str], form: list[str]) -> str:
     """`--query-gpu`: csv with nvidia-smi's header. Raises Failed for a name that is not known here."""
     units = {"memory.total": " MiB", "memory.used": " MiB", "memory.free": " MiB", "power.draw": " W"}
     rows = []
@@ -167,7 +167,7 @@ def query(gpus: "list[Gpu]", driver: str, names: "list[str]", form: "list[str]")
     return "\n".join([*([] if "noheader" in form else head), *rows]) + "\n"
 
 
-def details(gpus: "list[Gpu]", driver: str) -> "list[tuple[str, list[tuple[str, str]]]]":
+def details(gpus: list[Gpu], driver: str) -> list[tuple[str, list[tuple[str, str]]]]:
     """What -q tells: for each GPU its address and rows."""
     return [
         (
@@ -191,9 +191,14 @@ def details(gpus: "list[Gpu]", driver: str) -> "list[tuple[str, list[tuple[str, 
     ]
 
 
-def as_xml(gpus: "list[Gpu]", driver: str) -> str:
+def as_xml(gpus: list[Gpu], driver: str) -> str:
     """`-q -x`: element names as nvidia-smi makes them of the rows' names."""
-    parts = ['<?xml version="1.0" ?>', "<nvidia_smi_log>", f"\t<driver_version>{escape(driver)}</driver_version>", f"\t<attached_gpus>{len(gpus)}</attached_gpus>"]
+    parts = [
+        '<?xml version="1.0" ?>',
+        "<nvidia_smi_log>",
+        f"\t<driver_version>{escape(driver)}</driver_version>",
+        f"\t<attached_gpus>{len(gpus)}</attached_gpus>",
+    ]
     for address, rows in details(gpus, driver):
         parts.append(f'\t<gpu id="{address}">')
         parts += [f"\t\t<{key.lower().replace(' ', '_')}>{escape(value)}</{key.lower().replace(' ', '_')}>" for key, value in rows]
@@ -201,7 +206,7 @@ def as_xml(gpus: "list[Gpu]", driver: str) -> str:
     return "\n".join([*parts, "</nvidia_smi_log>"]) + "\n"
 
 
-def answer(words: "list[str]") -> str:
+def answer(words: list[str]) -> str:
     """The whole output for a command line. Raises Failed."""
     nvml = Nvml()
     driver = nvml.text("nvmlSystemGetDriverVersion")
@@ -213,13 +218,21 @@ def answer(words: "list[str]") -> str:
     if words[:1] == ["-q"]:
         if "-x" in words:
             return as_xml(gpus, driver)
-        blocks = [f"\nGPU {address}\n" + "".join(f"    {key:<36}: {value}\n" for key, value in rows) for address, rows in details(gpus, driver)]
-        return f"\n==============NVSMI LOG (stand-in)==============\n\nDriver Version : {driver}\nAttached GPUs  : {len(gpus)}\n" + "".join(blocks)
+        blocks = [
+            f"\nGPU {address}\n" + "".join(f"    {key:<36}: {value}\n" for key, value in rows)
+            for address, rows in details(gpus, driver)
+        ]
+        return (
+            f"\n==============NVSMI LOG (stand-in)==============\n\nDriver Version : {driver}\nAttached GPUs  : {len(gpus)}\n"
+            + "".join(blocks)
+        )
     options = dict(word.lstrip("-").split("=", 1) for word in words if "=" in word)
     if "query-gpu" in options:
         return query(gpus, driver, options["query-gpu"].split(","), options.get("format", "csv").split(","))
     if not words:
-        rows = "".join(f"| {at:>3}  {gpu.name:<56} {gpu.bus_id} {gpu.used_mib:>6}MiB / {gpu.total_mib}MiB |\n" for at, gpu in enumerate(gpus))
+        rows = "".join(
+            f"| {at:>3}  {gpu.name:<56} {gpu.bus_id} {gpu.used_mib:>6}MiB / {gpu.total_mib}MiB |\n" for at, gpu in enumerate(gpus)
+        )
         return f"NVIDIA-SMI {driver} (stand-in)    Driver Version: {driver}\n{rows}"
     raise Failed(2, f"Invalid combination of input arguments: {' '.join(words)} (this is a stand-in).")
 

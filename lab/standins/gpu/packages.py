@@ -25,7 +25,7 @@ NEEDED_MIB = 1200
 
 
 def kernel_release(image: bytes) -> str:
-    """The release that a bzImage is of: its header has the text's place at 0x20e (Documentation/arch/x86/boot.rst). LabError for others."""
+    """The release of a bzImage: its header has the text's place at 0x20e (Documentation/arch/x86/boot.rst). LabError for others."""
     if image[0x202:0x206] != b"HdrS":
         raise LabError("expected an x86 kernel image, found something else")
     (place,) = struct.unpack_from("<H", image, 0x20E)
@@ -70,13 +70,15 @@ def _build(release: str, suite: str, cache: Path, folder: Path) -> None:
         for name in SOURCES:
             (sources / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(Path(__file__).parent / name, sources / name)
-        code, tail = stream(_command(release, suite, settings, sources, work), lambda _line: None, env={**os.environ, "TMPDIR": str(work)})
+        code, tail = stream(
+            _command(release, suite, settings, sources, work), lambda _line: None, env={**os.environ, "TMPDIR": str(work)}
+        )
         if code:
             raise LabError(
                 f"expected the stand-in driver to build for kernel {release}, found: {reason(tail)}",
                 "where the mirror has a newer kernel by now: nearsocket lab image forget, then up again",
             )
-        os.rename(work / "repo", folder)
+        (work / "repo").rename(folder)
     finally:
         remove_tree(work)
     say("driver", f"ready after {time.monotonic() - started:.0f} s")

@@ -11,10 +11,10 @@ class PrefixCache:
     """Prompts of the past, newest last."""
 
     def __init__(self) -> None:
-        self._seen: "list[list[str]]" = []
+        self._seen: list[list[str]] = []
         self._lock = threading.Lock()
 
-    def look_up(self, text: str) -> "tuple[int, int]":
+    def look_up(self, text: str) -> tuple[int, int]:
         """Tokens of the prompt and how many of them are cached; the prompt is remembered. The last token is always computed."""
         words = text.split()
         with self._lock:
@@ -28,7 +28,7 @@ class PrefixCache:
             self._seen = []
 
 
-def _common(one: "list[str]", other: "list[str]") -> int:
+def _common(one: list[str], other: list[str]) -> int:
     count = 0
     for a, b in zip(one, other):
         if a != b:

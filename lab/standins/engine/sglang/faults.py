@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Optional
 
-#: `far` and `split`: where ring files are made. `legacy`: both ranks in one process. `dead-rank`: the rank named in the file ends after
-#: the connection. `hang-health`: /health answers nobody. `slow-start`: seconds in the file before the server listens.
+#: `far` and `split`: where ring files are made. `legacy`: both ranks in one process. `dead-rank`: the rank named in the file ends
+#: after the connection. `hang-health`: /health answers nobody. `slow-start`: seconds in the file before the server listens.
 NAMES = ("far", "split", "legacy", "dead-rank", "hang-health", "slow-start")
 
 

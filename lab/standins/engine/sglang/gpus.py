@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ class Gpu:
     index: int
     pci: str
     node: int
-    cpus: "list[int]"
+    cpus: list[int]
 
     @property
     def bus_id(self) -> int:
@@ -29,8 +28,8 @@ class Gpu:
         return int(bus, 16) << 12 | int(device, 16) << 4 | int(function)
 
 
-def parse(text: str) -> "list[Gpu]":
-    """The `gpu` lines of a description (`gpu index=0 pci=0000:21:00.0 node=0 ...`). Raises KeyError or ValueError on a broken line."""
+def parse(text: str) -> list[Gpu]:
+    """The `gpu` lines of a description (`gpu index=0 pci=0000:21:00.0 node=0 ...`). KeyError or ValueError on a broken line."""
     found = []
     for line in text.splitlines():
         words = line.split()
@@ -42,12 +41,12 @@ def parse(text: str) -> "list[Gpu]":
     return found
 
 
-def visible(environ: "Mapping[str, str]", count: int) -> "list[Gpu]":
-    """The first `count` GPUs that CUDA_VISIBLE_DEVICES leaves. Raises ValueError where there are fewer, OSError without a description."""
+def visible(environ: Mapping[str, str], count: int) -> list[Gpu]:
+    """The first `count` GPUs that CUDA_VISIBLE_DEVICES leaves. ValueError where there are fewer, OSError without a description."""
     everything = parse(Path(environ.get("NEARSOCKET_STANDIN_GPUS", DESCRIPTION)).read_text(encoding="utf-8"))
     # A container's runtime gives it some of the devices; without the module there are no device files at all.
-    if os.path.exists("/dev/nvidiactl"):
-        everything = [gpu for gpu in everything if os.path.exists(f"/dev/nvidia{gpu.index}")]
+    if Path("/dev/nvidiactl").exists():
+        everything = [gpu for gpu in everything if Path(f"/dev/nvidia{gpu.index}").exists()]
     named = environ.get("CUDA_VISIBLE_DEVICES")
     chosen = everything
     if named is not None:

@@ -23,7 +23,7 @@ class RankError(RuntimeError):
 class Group:
     """All ranks of one tensor-parallel group."""
 
-    def __init__(self, gpus: "list[Gpu]", environ: "Mapping[str, str]") -> None:
+    def __init__(self, gpus: list[Gpu], environ: Mapping[str, str]) -> None:
         shares = [list(range(len(gpus)))] if faults.is_on("legacy") else [[rank] for rank in range(len(gpus))]
         self.lock = threading.Lock()
         self.connected = False
@@ -43,14 +43,17 @@ class Group:
 
     def connect(self) -> None:
         """Make all buffers, let the neighbours map them, take the files' names away."""
-        exports: "list[tuple[int, dict[str, Any], list[int]]]" = []
+        exports: list[tuple[int, dict[str, Any], list[int]]] = []
         for answer, fds in self._all({"do": "allocate"}):
             left = iter(fds)
             for owner, export in answer["exports"]:
                 exports.append((owner, export, [] if export["path"] is not None else [next(left)]))
         for member in self.members:
             mine = [one for one in exports if one[1]["to"] in member.ranks]
-            member.ask({"do": "attach", "exports": [[owner, export] for owner, export, _fds in mine]}, [fd for one in mine for fd in one[2]])
+            member.ask(
+                {"do": "attach", "exports": [[owner, export] for owner, export, _fds in mine]},
+                [fd for one in mine for fd in one[2]],
+            )
         self._all({"do": "unlink"})
         for _owner, _export, fds in exports:
             for fd in fds:
@@ -64,7 +67,7 @@ class Group:
                 self.connect()
             return max(float(answer["far_share"]) for answer, _fds in self._all({"do": "answer", "prompt": prompt, "new": new}))
 
-    def _all(self, order: "dict[str, Any]") -> "list[tuple[dict[str, Any], list[int]]]":
+    def _all(self, order: dict[str, Any]) -> list[tuple[dict[str, Any], list[int]]]:
         for member in self.members:
             member.send(order, [])
         return [member.receive() for member in self.members]
@@ -73,7 +76,7 @@ class Group:
 class _Member:
     """One rank's process and the socket to it."""
 
-    def __init__(self, ranks: "list[int]", gpus: "list[Gpu]", count: int, environ: "Mapping[str, str]") -> None:
+    def __init__(self, ranks: list[int], gpus: list[Gpu], count: int, environ: Mapping[str, str]) -> None:
         self.ranks = ranks
         ours, theirs = socket.socketpair()
         self.process = subprocess.Popen(
@@ -84,13 +87,13 @@ class _Member:
         devices = [f"/dev/nvidia{gpu.index}" for gpu in gpus]
         self.send({"ranks": ranks, "gpus": [dataclasses.asdict(gpu) for gpu in gpus], "count": count, "devices": devices}, [])
 
-    def send(self, order: "dict[str, Any]", fds: "list[int]") -> None:
+    def send(self, order: dict[str, Any], fds: list[int]) -> None:
         try:
             self.channel.send(order, fds)
         except OSError as error:
             raise RankError(f"rank {self.ranks[0]} is gone: {error.strerror}") from None
 
-    def receive(self) -> "tuple[dict[str, Any], list[int]]":
+    def receive(self) -> tuple[dict[str, Any], list[int]]:
         try:
             answer, fds = self.channel.receive()
         except (EOFError, OSError):
@@ -99,6 +102,6 @@ class _Member:
             raise RankError(f"rank {self.ranks[0]}: {answer['error']}")
         return answer, fds
 
-    def ask(self, order: "dict[str, Any]", fds: "list[int]") -> "dict[str, Any]":
+    def ask(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.send(order, fds)
         return self.receive()[0]

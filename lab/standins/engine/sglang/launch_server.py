@@ -1,4 +1,4 @@
-"""`python3 -m sglang.launch_server`: the stand-in's first process. It takes the real one's options and ignores those without a meaning here."""
+"""`python3 -m sglang.launch_server`: the stand-in's first process. Options of the real one without a meaning here are ignored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .group import Group, RankError
 from .web import Engine, Server
 
 
-def options(words: "Optional[list[str]]" = None) -> argparse.Namespace:
+def options(words: Optional[list[str]] = None) -> argparse.Namespace:
     """The command line; unknown options of the real program are taken and ignored."""
     parser = argparse.ArgumentParser(prog="sglang.launch_server", description=f"SGLang {__version__}: a stand-in without a model.")
     parser.add_argument("--model-path", "--model", required=True)

@@ -1,4 +1,4 @@
-"""Memory on nodes: policies, pages' places, and shared files as NCCL makes them. System calls by number, since Python names none."""
+"""Memory on nodes: policies, pages' places, shared files as NCCL makes them. System calls by number: Python names none."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class Shared:
         return ctypes.addressof(ctypes.c_char.from_buffer(self.mapped))
 
 
-def parse_list(text: str) -> "list[int]":
+def parse_list(text: str) -> list[int]:
     """`0-3,8` as numbers."""
-    found: "list[int]" = []
+    found: list[int] = []
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
         found += range(int(first), int(last or first) + 1)
     return found
 
 
-def node_cpus(node: int) -> "list[int]":
+def node_cpus(node: int) -> list[int]:
     """The CPUs of a node; none where there is no such node."""
     try:
         return parse_list(Path(f"/sys/devices/system/node/node{node}/cpulist").read_text(encoding="utf-8"))
@@ -55,7 +55,7 @@ def node_cpus(node: int) -> "list[int]":
         return []
 
 
-def nodes() -> "list[int]":
+def nodes() -> list[int]:
     """The nodes that have memory."""
     try:
         return parse_list(Path("/sys/devices/system/node/has_memory").read_text(encoding="utf-8"))
@@ -75,7 +75,15 @@ def _call(which: int, *args: object) -> None:
 def bind(address: int, length: int, node: int) -> None:
     """mbind(MPOL_BIND) of a range. Raises OSError: EPERM where the container's filter forbids it, EINVAL outside the cpuset."""
     mask = ctypes.c_ulong(1 << node)
-    _call(0, ctypes.c_void_p(address), ctypes.c_ulong(length), ctypes.c_int(MPOL_BIND), ctypes.byref(mask), ctypes.c_ulong(65), ctypes.c_uint(0))
+    _call(
+        0,
+        ctypes.c_void_p(address),
+        ctypes.c_ulong(length),
+        ctypes.c_int(MPOL_BIND),
+        ctypes.byref(mask),
+        ctypes.c_ulong(65),
+        ctypes.c_uint(0),
+    )
 
 
 def may_bind(node: int) -> bool:
@@ -91,8 +99,8 @@ def may_bind(node: int) -> bool:
     return True
 
 
-def places(shared: Shared) -> "Counter[int]":
-    """Node to pages of a mapping, by move_pages(2), which moves nothing without a list of nodes; by numa_maps where a filter forbids it."""
+def places(shared: Shared) -> Counter[int]:
+    """Node to pages of a mapping: by move_pages(2), which moves nothing without a list of nodes, else by numa_maps."""
     count = -(-shared.size // PAGE)
     start = shared.address
     pages = (ctypes.c_void_p * count)(*range(start, start + count * PAGE, PAGE))
@@ -104,23 +112,28 @@ def places(shared: Shared) -> "Counter[int]":
     return Counter(state for state in states if state >= 0)
 
 
-def _places_by_text(start: int) -> "Counter[int]":
-    counts: "Counter[int]" = Counter()
+def _places_by_text(start: int) -> Counter[int]:
+    counts: Counter[int] = Counter()
     for line in Path("/proc/self/numa_maps").read_text(encoding="utf-8", errors="replace").splitlines():
         words = line.split()
         if int(words[0], 16) == start:
-            counts.update({int(word[1:].split("=")[0]): int(word.split("=")[1]) for word in words[2:] if word[0] == "N" and word[1].isdigit()})
+            counts.update(
+                {int(word[1:].split("=")[0]): int(word.split("=")[1]) for word in words[2:] if word[0] == "N" and word[1].isdigit()}
+            )
     return counts
 
 
 def _touch(mapped: mmap.mmap, pages: Optional[int] = None) -> None:
-    """Bring pages into this process's table, as the pinning by CUDA does; the first `pages` of a fresh file by writing alone (a read brings 16)."""
+    """Bring pages into this process's table, as the pinning by CUDA does.
+
+    The first `pages` of a fresh file by writing alone: a read would bring sixteen.
+    """
     for at in range(0, len(mapped) if pages is None else pages * PAGE, PAGE):
         mapped[at] = mapped[at] if pages is None else 0
 
 
-def make_file(payload: int, cpus: "tuple[list[int], ...]", ring: bool = False) -> Shared:
-    """A file /dev/shm/nccl-XXXXXX as NCCL makes it: random name, all space taken at once, four bytes of a counter behind the payload.
+def make_file(payload: int, cpus: tuple[list[int], ...], ring: bool = False) -> Shared:
+    """A file /dev/shm/nccl-XXXXXX as NCCL makes it: random name, all space taken at once, a counter of four bytes at its end.
 
     `cpus`: the file's equal parts are allocated from a CPU of each list in turn; an empty tuple leaves the thread where it is.
     Raises OSError, ENOSPC above all.
@@ -132,7 +145,7 @@ def make_file(payload: int, cpus: "tuple[list[int], ...]", ring: bool = False) -
         _allocate(fd, size, cpus)
         mapped = mmap.mmap(fd, size)
     except OSError:
-        os.unlink(path)
+        Path(path).unlink()
         raise
     finally:
         os.close(fd)
@@ -140,7 +153,7 @@ def make_file(payload: int, cpus: "tuple[list[int], ...]", ring: bool = False) -
     return Shared(size, mapped, path=path, ring=ring)
 
 
-def _allocate(fd: int, size: int, cpus: "tuple[list[int], ...]") -> None:
+def _allocate(fd: int, size: int, cpus: tuple[list[int], ...]) -> None:
     if not cpus:
         os.posix_fallocate(fd, 0, size)
         return
@@ -182,7 +195,7 @@ def map_again(shared: Shared) -> Shared:
 def make_near(size: int, node: int, device: Optional[int], ring: bool = False) -> Shared:
     """Memory strictly on a node, without a name in /dev/shm: from the driver's device where there is one, else bound memory.
 
-    `device`: a descriptor of the stand-in module's /dev/nvidiactl, whose offset names the node. Raises OSError where the node is full.
+    `device`: a descriptor of the stand-in module's /dev/nvidiactl, whose offset names the node. OSError where the node is full.
     """
     if device is not None:
         mapped = mmap.mmap(device, size, offset=node * PAGE)

@@ -9,6 +9,7 @@ import os
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Optional
 
 from . import faults, memory
@@ -30,7 +31,7 @@ FALLBACK = (
 
 @dataclass(frozen=True)
 class Export:
-    """One buffer that a neighbour maps: the channel, whether it is a ring's buffer, its size, its path, or none for memory by descriptor."""
+    """One buffer that a neighbour maps: channel, whether it is a ring's, size, and its path, or none for memory by descriptor."""
 
     to: int
     channel: int
@@ -47,12 +48,12 @@ class Rank:
     count: int
     gpu: Gpu
     log: Log
-    environ: "Mapping[str, str]"
+    environ: Mapping[str, str]
     shared_process: bool = False
     device: Optional[int] = None
-    own: "list[tuple[Export, Shared]]" = field(default_factory=list)
-    imported: "list[Shared]" = field(default_factory=list)
-    pool: "list[Shared]" = field(default_factory=list)
+    own: list[tuple[Export, Shared]] = field(default_factory=list)
+    imported: list[Shared] = field(default_factory=list)
+    pool: list[Shared] = field(default_factory=list)
     communicator: str = ""
     connected: bool = False
     host_cumem: bool = False
@@ -68,7 +69,7 @@ class Rank:
         return int(self.environ.get("NCCL_BUFFSIZE", BUFFSIZE)) + OTHER_PROTOCOLS
 
     def init(self) -> None:
-        """ncclCommInitRankConfig. With cuMem off it connects at once (the caller goes on with allocate), else at the first collective."""
+        """ncclCommInitRankConfig. With cuMem off the caller goes on with allocate at once, else at the first collective."""
         say = self._info
         say("INIT", f"NCCL version {self.log.version}+cuda13.0 (stand-in: no GPU here)")
         say("INIT", "cudaDriverVersion 13000")
@@ -76,7 +77,8 @@ class Rank:
         if host is not None:
             say("ENV", f"NCCL_CUMEM_HOST_ENABLE set by environment to {host}.")
         head = f"[Rank {self.rank}] ncclCommInitRankConfig" if self.log.newer else "ncclCommInitRankConfig"
-        communicator = f"comm 0x{random.getrandbits(30):08x}0 rank {self.rank} nranks {self.count} cudaDev {self._dev} nvmlDev {self.gpu.index}"
+        communicator = f"comm 0x{random.getrandbits(30):08x}0 rank {self.rank} nranks {self.count}"
+        communicator += f" cudaDev {self._dev} nvmlDev {self.gpu.index}"
         communicator += f" busId {self.gpu.bus_id:x} commId 0x{random.getrandbits(60):x}"
         say("INIT", f"{head} {communicator} - Init START")
         if "NCCL_CUMEM_ENABLE" in self.environ:
@@ -85,8 +87,16 @@ class Rank:
         near, mine = self.gpu.cpus, sorted(os.sched_getaffinity(0))
         used = sorted(set(near) & set(mine))
         shown = "empty, ignoring." if not used else f"{_ranges(used)}."
-        say("INIT", f"ncclTopoGetCpuAffinity: Affinity for GPU {self._dev} is {shown} (GPU affinity = {_ranges(near)} ; CPU affinity = {_ranges(mine)}).")
-        say("INIT", f"comm 0x{random.getrandbits(30):x} rank {self.rank} nRanks {self.count} nNodes 1 localRanks {self.count} localRank {self.rank} MNNVL 0")
+        say(
+            "INIT",
+            f"ncclTopoGetCpuAffinity: Affinity for GPU {self._dev} is {shown} "
+            f"(GPU affinity = {_ranges(near)} ; CPU affinity = {_ranges(mine)}).",
+        )
+        say(
+            "INIT",
+            f"comm 0x{random.getrandbits(30):x} rank {self.rank} nRanks {self.count} nNodes 1 "
+            f"localRanks {self.count} localRank {self.rank} MNNVL 0",
+        )
         for channel in range(CHANNELS):
             say("INIT", f"Channel {channel:02}/{CHANNELS:02} : {' '.join(map(str, range(self.count)))}")
         self.communicator = communicator
@@ -102,7 +112,7 @@ class Rank:
         self._info("INIT", FALLBACK)
         return False
 
-    def allocate(self) -> "list[Export]":
+    def allocate(self) -> list[Export]:
         """Make the buffers that the neighbours map: receive buffers for the previous rank, control files for the next."""
         before, after = (self.rank - 1) % self.count, (self.rank + 1) % self.count
         for number in range(2 * CHANNELS):
@@ -136,7 +146,11 @@ class Rank:
         try:
             shared = memory.make_file(size, self._cpus(ring), ring)
         except OSError as error:
-            self.log.warn(self._dev, "misc/shmutils.cc:87", f"Error: failed to extend /dev/shm/nccl- to {size + 4} bytes, error: {error.strerror} ({error.errno})")
+            self.log.warn(
+                self._dev,
+                "misc/shmutils.cc:87",
+                f"Error: failed to extend /dev/shm/nccl- to {size + 4} bytes, error: {error.strerror} ({error.errno})",
+            )
             raise
         self._info("ALLOC", f"{self._open_place}Allocated {size + 4} bytes of shared memory in {shared.path}")
         self._info("SHM", f"MMAP allocated shareable host buffer {shared.path} size {size} ptr 0x{shared.address:x}")
@@ -146,7 +160,7 @@ class Rank:
         """A descriptor for one allocation of the stand-in module, None where the module is not there."""
         return None if self.device is None else os.open("/dev/nvidiactl", os.O_RDWR | os.O_CLOEXEC)
 
-    def _cpus(self, ring: bool) -> "tuple[list[int], ...]":
+    def _cpus(self, ring: bool) -> tuple[list[int], ...]:
         """From which CPUs a file is allocated: NCCL's proxy thread runs on the GPU's CPUs. Faults move ring files away."""
         mine = os.sched_getaffinity(0)
         near = [cpu for cpu in self.gpu.cpus if cpu in mine]
@@ -170,7 +184,8 @@ class Rank:
             shared = memory.open_near(fd, -(-export.size // GRANULARITY) * GRANULARITY, export.ring)
             self._info(
                 "SHM",
-                f"CUMEM imported shareable host buffer from proxyRank {owner} size {export.size} ptr 0x{shared.address:x}, granularity {GRANULARITY}",
+                f"CUMEM imported shareable host buffer from proxyRank {owner} size {export.size} "
+                f"ptr 0x{shared.address:x}, granularity {GRANULARITY}",
             )
         else:
             raise ValueError("a buffer has a path or a descriptor")
@@ -180,7 +195,7 @@ class Rank:
         """Take the files' names away once the neighbours have mapped them; the memory stays until the last process goes."""
         for shared in [*(shared for _export, shared in self.own), *self.pool[:1]]:
             if shared.path is not None:
-                os.unlink(shared.path)
+                Path(shared.path).unlink()
         self.connected = True
         self._info("INIT", "Connected all rings, use ring PXN 0 GDR 1")
         if not self.cumem:
@@ -211,9 +226,9 @@ class Rank:
         self.log.info(subsystems, self._dev, text)
 
 
-def _ranges(cpus: "list[int]") -> str:
+def _ranges(cpus: list[int]) -> str:
     """`0-3,8` of sorted numbers; nothing for none."""
-    parts: "list[list[int]]" = []
+    parts: list[list[int]] = []
     for cpu in cpus:
         if parts and cpu == parts[-1][1] + 1:
             parts[-1][1] = cpu

@@ -7,13 +7,14 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TextIO
 
 #: What NCCL prints by itself (NCCL_DEBUG_SUBSYS unset).
 DEFAULT_SUBSYSTEMS = frozenset({"INIT", "BOOTSTRAP", "ENV"})
 
 
-def version(environ: "Mapping[str, str]") -> str:
+def version(environ: Mapping[str, str]) -> str:
     """The NCCL version whose lines are written: 2.28.9, or what NEARSOCKET_STANDIN_NCCL names."""
     return environ.get("NEARSOCKET_STANDIN_NCCL", "2.28.9")
 
@@ -21,7 +22,7 @@ def version(environ: "Mapping[str, str]") -> str:
 class Log:
     """One process's log. It stays open for the life of the process, as NCCL's does."""
 
-    def __init__(self, environ: "Mapping[str, str]") -> None:
+    def __init__(self, environ: Mapping[str, str]) -> None:
         self.version = version(environ)
         self.newer = tuple(int(part) for part in self.version.split(".")) >= (2, 30, 7)
         self._level = environ.get("NCCL_DEBUG", "").upper()
@@ -34,7 +35,7 @@ class Log:
     def _open(self, path: str) -> TextIO:
         if not path or self._level not in ("INFO", "WARN", "TRACE"):
             return sys.stdout
-        return open(path.replace("%h", self._host).replace("%p", str(os.getpid())), "a", encoding="utf-8")
+        return Path(path.replace("%h", self._host).replace("%p", str(os.getpid()))).open("a", encoding="utf-8")
 
     def info(self, subsystems: str, device: int, text: str) -> None:
         """An INFO line, if the level and one of the subsystems (`INIT|ENV`) ask for it."""

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from . import faults, weights
@@ -18,7 +19,7 @@ from .nccl import Export, Rank
 from .nccllog import Log
 from .title import set_title
 
-#: Prompt tokens a second with all buffers near (FIELD_NOTES: 6,009), and how much longer a prompt takes with all of them far (4,264).
+#: Prompt tokens a second with all buffers near, and how much longer a prompt takes with all of them far (6,009 and 4,264).
 NEAR_TOKENS_S = 6000.0
 FAR_COST = 0.41
 #: Tokens a second of the answer; exchanges of that size do not depend on the buffers' bandwidth.
@@ -32,9 +33,9 @@ class Channel:
         self.sock = sock
         self._rest = b""
 
-    def receive(self) -> "tuple[dict[str, Any], list[int]]":
+    def receive(self) -> tuple[dict[str, Any], list[int]]:
         """The next object and its descriptors. Raises EOFError where the other side is gone."""
-        fds: "array.array[int]" = array.array("i")
+        fds: array.array[int] = array.array("i")
         while b"\n" not in self._rest:
             data, extra, _flags, _address = self.sock.recvmsg(1 << 16, socket.CMSG_SPACE(64 * fds.itemsize))
             for level, kind, content in extra:
@@ -46,7 +47,7 @@ class Channel:
         line, _, self._rest = self._rest.partition(b"\n")
         return json.loads(line), list(fds)
 
-    def send(self, value: "dict[str, Any]", fds: "list[int]") -> None:
+    def send(self, value: dict[str, Any], fds: list[int]) -> None:
         """Send one object, the descriptors with its first byte."""
         data = json.dumps(value).encode() + b"\n"
         extra = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
@@ -57,19 +58,19 @@ class Channel:
 class Scheduler:
     """The orders that a rank's process obeys; in the legacy fault it holds several ranks."""
 
-    def __init__(self, order: "dict[str, Any]") -> None:
+    def __init__(self, order: dict[str, Any]) -> None:
         environ = dict(os.environ)
         set_title(f"sglang::scheduler_TP{order['ranks'][0]}")
         # The descriptors of the devices are held as a CUDA context holds them: NVML's stand-in finds its processes by them.
-        self.devices = [os.open(path, os.O_RDWR) for path in order["devices"] if os.path.exists(path)]
-        control = os.open("/dev/nvidiactl", os.O_RDWR) if os.path.exists("/dev/nvidiactl") else None
+        self.devices = [os.open(path, os.O_RDWR) for path in order["devices"] if Path(path).exists()]
+        control = os.open("/dev/nvidiactl", os.O_RDWR) if Path("/dev/nvidiactl").exists() else None
         log = Log(environ)
         self.ranks = [
             Rank(rank, order["count"], Gpu(**gpu), log, environ, len(order["ranks"]) > 1, control)
             for rank, gpu in zip(order["ranks"], order["gpus"])
         ]
 
-    def obey(self, order: "dict[str, Any]", fds: "list[int]") -> "tuple[dict[str, Any], list[int]]":
+    def obey(self, order: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
         """Do what is asked; the answer and its descriptors."""
         what = order["do"]
         if what == "init":
@@ -95,7 +96,7 @@ class Scheduler:
             return {"far_share": far}, []
         raise ValueError(f"unknown order {what!r}")
 
-    def _attach(self, exports: "list[Any]", fds: "list[int]") -> None:
+    def _attach(self, exports: list[Any], fds: list[int]) -> None:
         left = iter(fds)
         for owner, export in exports:
             one = Export(**export)
@@ -105,7 +106,7 @@ class Scheduler:
 
 
 def _die_when_told(scheduler: Scheduler) -> None:
-    """End the process where the fault names a connected rank of it. The real server would end with it; here it stays, as a hung one does."""
+    """End the process where the fault names a connected rank of it. The server stays, as one that hangs does."""
     while True:
         dead = faults.number("dead-rank")
         if dead is not None and any(rank.rank == dead and rank.connected for rank in scheduler.ranks):

@@ -21,14 +21,14 @@ class Engine:
     """What the handlers work on. `options` are the server's arguments by name."""
 
     group: Group
-    options: "dict[str, Any]"
+    options: dict[str, Any]
     cache: PrefixCache = field(default_factory=PrefixCache)
     requests: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated: int = 0
 
-    def generate(self, text: str, new: int) -> "dict[str, Any]":
+    def generate(self, text: str, new: int) -> dict[str, Any]:
         """Answer a prompt; the native answer with its meta_info. Raises RankError."""
         started = time.monotonic()
         tokens, cached = self.cache.look_up(text)
@@ -66,7 +66,7 @@ class Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    server: "Server"
+    server: Server
 
     def do_GET(self) -> None:
         """Health, information, metrics; flush_cache takes GET and POST, as the real one."""
@@ -78,11 +78,16 @@ class Handler(BaseHTTPRequestHandler):
             self._wait_while_hung()
             self._generated(lambda: (engine.generate(f"health {uuid.uuid4().hex}", 1), "")[1])
         elif path in ("/server_info", "/get_server_info"):
-            self._answer(200, {**engine.options, "version": __version__, "internal_states": [{"connected": engine.group.connected}]})
+            self._answer(
+                200, {**engine.options, "version": __version__, "internal_states": [{"connected": engine.group.connected}]}
+            )
         elif path in ("/model_info", "/get_model_info"):
             self._answer(200, {"model_path": engine.options["model_path"], "is_generation": True})
         elif path == "/v1/models":
-            self._answer(200, {"object": "list", "data": [{"id": engine.options["served_model_name"], "object": "model", "owned_by": "sglang"}]})
+            self._answer(
+                200,
+                {"object": "list", "data": [{"id": engine.options["served_model_name"], "object": "model", "owned_by": "sglang"}]},
+            )
         elif path == "/metrics" and engine.options["enable_metrics"]:
             self._answer(200, engine.metrics(), "text/plain; version=0.0.4")
         elif path == "/flush_cache":
@@ -109,13 +114,13 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._answer(404, {"detail": "Not Found"})
 
-    def _chat(self, body: "dict[str, Any]") -> "dict[str, Any]":
+    def _chat(self, body: dict[str, Any]) -> dict[str, Any]:
         engine = self.server.engine
         text = "\n".join(f"{one.get('role')}: {one.get('content')}" for one in body.get("messages") or [])
         new = int(body.get("max_completion_tokens") or body.get("max_tokens") or 16)
         made = engine.generate(text, new)
         told = made["meta_info"]
-        usage: "dict[str, Any]" = {
+        usage: dict[str, Any] = {
             "prompt_tokens": told["prompt_tokens"],
             "completion_tokens": new,
             "total_tokens": told["prompt_tokens"] + new,
@@ -164,6 +169,6 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, address: "tuple[str, int]", engine: Engine) -> None:
+    def __init__(self, address: tuple[str, int], engine: Engine) -> None:
         super().__init__(address, Handler)
         self.engine = engine

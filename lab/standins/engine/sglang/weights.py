@@ -7,7 +7,7 @@ from pathlib import Path
 CHUNK = 4 << 20
 
 
-def files(path: str) -> "list[Path]":
+def files(path: str) -> list[Path]:
     """The weight files of a model folder, or the file itself; none where the path is no such thing (a name of a hub)."""
     place = Path(path)
     if place.is_file():
