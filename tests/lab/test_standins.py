@@ -6,6 +6,7 @@ The machine may be slow: an audit in which a source had no time counts for nothi
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -19,8 +20,9 @@ from lab.standins.gpu import cdi
 from tests.lab.host import LabHost
 
 ORDER = ("fail", "unknown", "warn", "pass", "not-applicable")
-#: The sources that every row rests on.
+#: The sources that a row on the host's faults rests on, and those that placement alone does (sysfs knows the nodes too).
 IN_TIME = ("nvidia.topo", "nvml", "processes", "nccl.logs")
+PLACED = ("processes", "nccl.logs")
 #: What a finding says where a source had no time: the machine's speed, not the fault, made it.
 LATE = ("in time", "no answer")
 AT_REST = "apt-mark hold libnvidia-compute-standin nvidia-kernel-standin nvidia-utils-standin; sysctl -w kernel.numa_balancing=0"
@@ -35,12 +37,7 @@ class Row:
     plant: str
     found: Mapping[str, str]
     undo: str = f"rm -f {cdi.FAULTS}/*"
-    silent: tuple[str, ...] = ()
-
-    @property
-    def patience(self) -> int:
-        """How many audits may be tried."""
-        return 1 if self.silent else 6
+    needs: tuple[str, ...] = IN_TIME
 
 
 def fault(name: str, content: str = "") -> str:
@@ -72,20 +69,19 @@ HOST_ROWS = (
 )
 
 
-def worst(machine: str, row: Row) -> dict[str, tuple[str, str]]:
-    """The worst finding of each id in an audit in which every source but the silent ones answered."""
-    for _attempt in range(row.patience):
+def worst(machine: str, needs: tuple[str, ...] = PLACED) -> dict[str, tuple[str, str]]:
+    """The worst finding of each id in an audit in which the sources that are needed answered; six audits may be tried."""
+    late: list[str] = []
+    for _attempt in range(6):
         found: dict[str, tuple[str, str]] = {}
         for one in audit(machine, None).verdicts:
             if one.id not in found or ORDER.index(one.status) < ORDER.index(found[one.id][0]):
                 found[one.id] = (one.status, one.summary)
-        late = [name for name in IN_TIME if name in found["host.reachable"][1] and name not in row.silent]
-        late += [name for name, (_, text) in found.items() if name == "driver.persistence" and LATE[0] in text and not row.silent]
+        unanswered = re.split(r"[:,]? ", found["host.reachable"][1])
+        late = [name for name in needs if name in unanswered]
         if not late:
             return found
-    if row.silent:
-        return found
-    pytest.fail(f"the machine was too slow {row.patience} times: {found['host.reachable'][1]}")
+    pytest.fail(f"the machine was too slow six times: {', '.join(late)}")
 
 
 def changed(base: Mapping[str, tuple[str, str]], found: Mapping[str, tuple[str, str]]) -> dict[str, str]:
@@ -123,7 +119,7 @@ def rested(equipped: LabHost) -> Iterator[LabHost]:
 def healthy(equipped: LabHost) -> dict[str, tuple[str, str]]:
     """The findings with an engine whose buffers cuMem holds near, and nothing planted."""
     equipped.sh(f"rm -f {cdi.FAULTS}/*; {AT_REST}; standin-engine start NCCL_CUMEM_ENABLE=1")
-    found = worst(equipped.name, Row("healthy", "", {}))
+    found = worst(equipped.name, IN_TIME)
     for name in (
         "nccl.buffer-placement",
         "nccl.cumem-in-force",
@@ -141,7 +137,7 @@ def test_a_planted_fault_of_the_host_is_found_by_its_findings_and_no_others(
 ) -> None:
     equipped.sh(row.plant)
     try:
-        found = worst(equipped.name, row)
+        found = worst(equipped.name, row.needs)
     finally:
         equipped.sh(row.undo)
     assert changed(healthy, found) == row.found
@@ -165,7 +161,7 @@ def test_the_audit_tells_how_the_engine_holds_its_buffers(
     for name in faults:
         rested.sh(fault(name))
     rested.sh(f"standin-engine start {variables}")
-    found = worst(rested.name, Row("", "", {}))
+    found = worst(rested.name)
     assert tuple(found[name][0] for name in PLACEMENT) == expected, {name: found[name] for name in PLACEMENT}
 
 
@@ -175,14 +171,14 @@ def test_with_one_rank_dead_the_one_that_lives_is_still_judged(rested: LabHost) 
         f"{fault('dead-rank', '1')}; "
         "for _ in $(seq 100); do pgrep -f ^sglang::scheduler_TP1 >/dev/null || exit 0; sleep 0.2; done; exit 1"
     )
-    found = worst(rested.name, Row("", "", {}))
+    found = worst(rested.name)
     assert found["nccl.buffer-placement"][0] == "pass" and found["nccl.cumem-in-force"][0] == "fail"
 
 
 def test_an_unbound_engine_lands_far_when_the_near_node_is_full(rested: LabHost) -> None:
     for _draw in range(3):
         rested.sh("lab-fill 0; standin-engine start NCCL_CUMEM_ENABLE=0")
-        found = worst(rested.name, Row("", "", {}))
+        found = worst(rested.name)
         if found["nccl.buffer-placement"][0] == "fail":
             break
     assert found["nccl.buffer-placement"][0] == "fail" and found["nccl.placement-enforced"][0] == "warn"
@@ -222,7 +218,7 @@ def test_a_container_serves_and_the_audit_tells_whether_cumem_is_in_force(
         f"{runtime} logs engine; exit 1"
     )
     assert rested.sh(ASK) == "6"
-    found = worst(rested.name, Row("", "", {}))
+    found = worst(rested.name)
     assert found["nccl.cumem-in-force"][0] == in_force, found["nccl.cumem-in-force"]
     if in_force == "fail":
         assert "fell back" in found["nccl.cumem-in-force"][1] or "fell back" in str(found), found["nccl.cumem-in-force"]
