@@ -18,12 +18,14 @@ def versions_match(host: Host) -> Iterator[Finding]:
     """The NVIDIA module in memory, the libraries, NVML, the module on disk and the packages are one version.
 
     An upgrade replaces libraries and the module on disk, not the one in memory. What runs goes on; a container that
-    starts later fails (nvidia-smi then exits with 18). A reboot, or a rollback of the packages, ends it.
+    starts later fails (nvidia-smi then exits with 18). A reboot, or a rollback of the packages, ends it. Where NVSwitches join
+    the GPUs, fabric manager is one of these places, and must run.
 
     - pass: the module in memory and at least one other place tell the same version, and none tells another.
     - warn: packages or the module on disk are another version: the next boot brings it.
-    - fail: library or NVML differ from the module in memory, nvidia-smi says so itself, or no module is loaded.
-    - unknown: the module's version could not be read, or nothing is there to compare it with.
+    - fail: library or NVML differ from the module in memory, nvidia-smi says so itself, no module is loaded, or there are
+      NVSwitches and fabric manager is another version or does not run.
+    - unknown: the module's version could not be read, nothing is there to compare it with, or fabric manager may run unseen.
     - not-applicable: no GPU, or every GPU is handed to a virtual machine.
     """
     yield scope.without_driver(host) or driverversions.judge_versions(host)
@@ -45,6 +47,9 @@ def package_holds(host: Host) -> Iterator[Finding]:
 @check(id="driver.conflicting-module")
 def conflicting_module(host: Host) -> Iterator[Finding]:
     """No other module (nouveau, nova_core, vfio-pci) claims a GPU.
+
+    Whether modprobe's files or the kernel's command line keep the others away stands in the evidence: one that is kept away
+    and loaded all the same came from an old initial RAM disk, which is then what to renew.
 
     - pass: none of them drives a GPU or is loaded.
     - warn: nouveau or nova_core is loaded and may be first at the next boot; or some GPUs are kept for virtual machines.

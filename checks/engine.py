@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
+from typing import Optional
 
 from nearsocket.model import cpulist
 from nearsocket.model.check import check
 from nearsocket.model.finding import Evidence, Finding, Status, failed, not_applicable, passed, unknown, warned
 from nearsocket.model.host import Host
-from nearsocket.model.verdicts.binding import bound_group, judge_binding, live_evidence, near_evidence, one_socket, worst
+from nearsocket.model.near import one_socket
+from nearsocket.model.verdicts.binding import judge_binding, worst
 from nearsocket.model.verdicts.engine_env import CUMEM, CUMEM_HOST, has_option, lookup, outcome
-from nearsocket.model.verdicts.groups import AS_ROOT, Group, groups, nothing_runs
+from nearsocket.model.verdicts.groupfacts import GroupFacts, every_group
+from nearsocket.model.verdicts.groups import AS_ROOT
 from nearsocket.model.verdicts.locality import judge_locality
 from nearsocket.model.verdicts.owners import conflicts, owners
 from nearsocket.model.verdicts.remedies import ask_nccl, bind, pin
-from nearsocket.model.verdicts.transport import group_log, logged_value, needs_no_host_buffers
+from nearsocket.model.verdicts.transport import logged_value
 
 
 @check("engine.binding")
@@ -38,21 +42,19 @@ def binding(host: Host) -> Iterable[Finding]:
 
     **Source**: /proc/PID/status, first line of /proc/PID/numa_maps; Linux set_mempolicy(2), cpuset(7).
     """
-    idle = nothing_runs(host)
-    if idle is not None:
-        return [idle]
-    return [_binding(host, group) for group in groups(host)]
+    idle, running = every_group(host)
+    return [idle] if idle else list(map(_binding, running))
 
 
-def _binding(host: Host, group: Group) -> Finding:
-    if one_socket(host):
-        return _no_other_socket(host, group)
-    if not group.ranks:
-        return _no_ranks(group)
+def _binding(facts: GroupFacts) -> Finding:
+    host, group = facts.host, facts.group
+    absent = _no_other_socket(facts) or _no_ranks(facts)
+    if absent is not None:
+        return absent
     verdicts = [judge_binding(host, process) for process in group.ranks]
     deciding = worst(verdicts)
     same = sum(verdict.status is deciding.status for verdict in verdicts)
-    evidence = (*near_evidence(host, group.ranks), *(line for process in group.ranks for line in live_evidence(process)))
+    evidence = (*facts.where, *facts.live)
     summary = f"{same} of {len(verdicts)} ranks: {deciding.text}" if len(verdicts) > 1 else deciding.text
     if deciding.status is Status.PASS:
         return passed(group.subject, summary, evidence)
@@ -62,17 +64,19 @@ def _binding(host: Host, group: Group) -> Finding:
     return make(group.subject, summary, evidence, bind(host, group))
 
 
-def _no_other_socket(host: Host, group: Group) -> Finding:
-    nodes = cpulist.render(node.id for node in host.nodes)
-    return not_applicable(group.subject, f"one socket (node {nodes}): nothing can be far", (Evidence("nodes", f"node {nodes}"),))
+def _no_other_socket(facts: GroupFacts) -> Optional[Finding]:
+    if not one_socket(facts.host):
+        return None
+    nodes = cpulist.render(node.id for node in facts.host.nodes)
+    return not_applicable(facts.subject, f"one socket (node {nodes}): nothing can be far", (Evidence("nodes", f"node {nodes}"),))
 
 
-def _no_ranks(group: Group) -> Finding:
-    pids = ", ".join(str(process.pid) for process in group.processes)
+def _no_ranks(facts: GroupFacts) -> Optional[Finding]:
+    if facts.group.ranks:
+        return None
+    seen = Evidence("processes", f"pids {', '.join(str(process.pid) for process in facts.group.processes)}")
     summary = "no process of it is known to hold a GPU yet, so there is no rank to judge"
-    return unknown(
-        group.subject, summary, (Evidence("processes", f"pids {pids}"),), "nearsocket audit @local  # again, after the load"
-    )
+    return unknown(facts.subject, summary, (seen,), "nearsocket audit @local  # again, after the load")
 
 
 @check("engine.memory-locality")
@@ -94,19 +98,17 @@ def memory_locality(host: Host) -> Iterable[Finding]:
 
     **Source**: /proc/PID/status, /proc/PID/numa_maps (first line), numastat(8).
     """
-    idle = nothing_runs(host)
-    if idle is not None:
-        return [idle]
-    return [_locality(host, group) for group in groups(host)]
+    idle, running = every_group(host)
+    return [idle] if idle else list(map(_locality, running))
 
 
-def _locality(host: Host, group: Group) -> Finding:
-    if one_socket(host):
-        return _no_other_socket(host, group)
-    if not group.ranks:
-        return _no_ranks(group)
+def _locality(facts: GroupFacts) -> Finding:
+    host, group = facts.host, facts.group
+    absent = _no_other_socket(facts) or _no_ranks(facts)
+    if absent is not None:
+        return absent
     deciding = worst(judge_locality(host, process) for process in group.ranks)
-    evidence = (*near_evidence(host, group.ranks), *(line for process in group.ranks for line in live_evidence(process)))
+    evidence = (*facts.where, *facts.live)
     if deciding.status is Status.PASS:
         return passed(group.subject, deciding.text, evidence)
     if deciding.status is Status.UNKNOWN:
@@ -135,17 +137,16 @@ def binding_conflict(host: Host) -> Iterable[Finding]:
 
     **Source**: docker inspect, systemctl show, the command lines, /proc/PID/status.
     """
-    idle = nothing_runs(host)
-    if idle is not None:
-        return [idle]
-    return [_binding_conflict(host, group) for group in groups(host)]
+    idle, running = every_group(host)
+    return [idle] if idle else list(map(_binding_conflict, running))
 
 
-def _binding_conflict(host: Host, group: Group) -> Finding:
-    if one_socket(host):
-        return _no_other_socket(host, group)
+def _binding_conflict(facts: GroupFacts) -> Finding:
+    host, group, absent = facts.host, facts.group, _no_other_socket(facts)
+    if absent is not None:
+        return absent
     found = owners(group)
-    evidence = (*(owner.evidence for owner in found), *(line for process in group.ranks for line in live_evidence(process)))
+    evidence = (*(owner.evidence for owner in found), *facts.live)
     wrong = conflicts(host, group, found)
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
@@ -182,13 +183,12 @@ def cumem_environment(host: Host) -> Iterable[Finding]:
 
     **Source**: SGLang releases 0.4.3 to 0.5.23 and vLLM 0.33.0, as read; NCCL src/transport/shm.cc.
     """
-    idle = nothing_runs(host)
-    if idle is not None:
-        return [idle]
-    return [_cumem_environment(host, group) for group in groups(host)]
+    idle, running = every_group(host)
+    return [idle] if idle else list(map(_cumem_environment, running))
 
 
-def _cumem_environment(host: Host, group: Group) -> Finding:
+def _cumem_environment(facts: GroupFacts) -> Finding:
+    group, holder = facts.group, facts.holder
     setting, host_path = lookup(group, CUMEM), lookup(group, CUMEM_HOST)
     shown = f"{CUMEM}={setting.value}" if setting.value is not None else f"{CUMEM} {'not set' if setting.known else 'not readable'}"
     evidence = [Evidence(setting.source, shown)]
@@ -196,18 +196,15 @@ def _cumem_environment(host: Host, group: Group) -> Finding:
         evidence.append(Evidence(host_path.source, f"{CUMEM_HOST}={host_path.value}"))
     if has_option(group, "--enable-symm-mem"):
         evidence.append(Evidence("the command line", "--enable-symm-mem"))
-    log = group_log(host, group)
-    free = needs_no_host_buffers(host, group, log)
-    if free is not None:
-        return not_applicable(group.subject, free.text, (*evidence, free))
-    logged = logged_value(log, CUMEM)
-    found, holder = outcome(group, logged.text.rpartition("=")[2] if logged else None), bound_group(host, group)
+    if facts.free is not None:
+        return dataclasses.replace(facts.free, evidence=(*evidence, *facts.free.evidence))
+    logged = logged_value(facts.log, CUMEM)
+    found = outcome(group, logged.text.rpartition("=")[2] if logged else None)
     evidence += [logged] if logged else []
     if found.status is Status.PASS:
         return passed(group.subject, found.text, evidence)
     if holder is not None and not found.asked:
-        live = (line for process in group.ranks for line in live_evidence(process))
-        return not_applicable(group.subject, f"{holder} holds the buffers near; cuMem is not asked for", (*evidence, *live))
+        return not_applicable(group.subject, f"{holder} holds the buffers near; cuMem is not asked for", (*evidence, *facts.live))
     if found.status is Status.UNKNOWN:
         return unknown(group.subject, found.text, evidence, ask_nccl(group))
     if holder is not None or found.status is Status.WARN:

@@ -14,10 +14,11 @@ from nearsocket.model.verdicts import automatic, reachable, reloads, scope, tune
 def reached(host: Host) -> Iterator[Finding]:
     """The host could be read, and every source answered in time.
 
-    - pass: sources were read; those that this user may not read are named (run as root to see them).
+    - pass: sources were read; those that this user may not read are named (run as root to see them), and so are tools that
+      ran and answered with an error.
     - warn: some sources gave no answer in time or broke; the findings that need them are unknown.
-    - fail: the host answers and cannot be audited as it is, such as no Python 3.9 on it (made while connecting).
-    - unknown: the host did not answer, or the snapshot holds nothing that was read.
+    - fail: the host did not answer in time, or answers and cannot be audited as it is: no login, no Python 3.9, no sudo.
+    - unknown: what the host answered is cut or another program's, or the snapshot holds nothing that was read.
     - not-applicable cannot occur: the question always arises.
     """
     yield reachable.read_well(host)

@@ -23,8 +23,8 @@ def near_free(host: Host) -> Iterator[Finding]:
     - warn: page cache fills the node and nothing holds the next start near.
     - fail: short even when all cache is reclaimed, so that a bound start runs out of memory (warn where engines that are
       held near fill it themselves).
-    - unknown: the node's memory or the GPUs' nodes are not known.
-    - not-applicable: no GPU, or all memory is on one socket.
+    - unknown: the node's memory or the GPUs' nodes are not known, or `--near` names a node that the host lacks.
+    - not-applicable: no GPU, or all memory is on the GPUs' socket.
     """
     absent = scope.without_far(host)
     own = scope.own_nodes(host)
@@ -49,7 +49,7 @@ def zfs_arc(host: Host) -> Iterator[Finding]:
     - warn: it holds more.
     - fail: it holds more and a near node is short of memory.
     - unknown: its statistics or the memory could not be read.
-    - not-applicable: no ZFS, no GPU, or all memory is on one socket.
+    - not-applicable: no ZFS, no GPU, or all memory is on the GPUs' socket.
     """
     yield scope.without_far(host) or nearmemory.judge_arc(host, scope.own_nodes(host))
 
@@ -65,7 +65,7 @@ def shm_mount_policy(host: Host) -> Iterator[Finding]:
     - warn: it allows far nodes too, or only prefers (prefer, local): under pressure the pages go far.
     - fail: it names far nodes only, or the cpuset makes the kernel ignore it.
     - unknown: mounts, processes or near nodes are not known, or the policy's text was not understood.
-    - not-applicable: no such mount has a policy, no GPU, or all memory is on one socket.
+    - not-applicable: no such mount has a policy, no GPU, or all memory is on the GPUs' socket.
     """
     absent = scope.without_far(host)
     if absent:

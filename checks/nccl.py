@@ -5,17 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from nearsocket.model import near as nearness
 from nearsocket.model.check import check
-from nearsocket.model.finding import Evidence, Finding, Status, failed, not_applicable, passed, unknown, warned
+from nearsocket.model.finding import Evidence, Finding, Status, failed, passed, unknown, warned
 from nearsocket.model.host import Host
-from nearsocket.model.verdicts.binding import live_evidence, near_evidence, worst
-from nearsocket.model.verdicts.cumem import direct_only, log_placement
-from nearsocket.model.verdicts.enforced import cumem_in_force, judge_force, judged_files, proven_cumem, unreadable
-from nearsocket.model.verdicts.groups import AS_ROOT, Group, groups, hidden_processes, nothing_runs
+from nearsocket.model.verdicts.binding import worst
+from nearsocket.model.verdicts.enforced import judge_force
+from nearsocket.model.verdicts.groupfacts import GroupFacts, every_group
+from nearsocket.model.verdicts.groups import AS_ROOT, hidden_processes
 from nearsocket.model.verdicts.placement import NO_BUFFERS, placement_finding
 from nearsocket.model.verdicts.remedies import ask_nccl, bind
-from nearsocket.model.verdicts.transport import group_log, only_gpu
 
 
 @check("nccl.buffer-placement")
@@ -33,44 +31,36 @@ def buffer_placement(host: Host) -> Iterable[Finding]:
     - **fail**: a file is far, or split with more than 1 % far; or a `numa N` line is far.
     - **unknown**: a file is incomplete, the GPUs' nodes are not known, processes could not be read, or nothing is shown. The
       absence of nccl- lines proves nothing.
-    - **not-applicable**: no process holds a GPU or an nccl- file, the log shows only P2P or NVLink, or one process has the
-      only GPU.
+    - **not-applicable**: no process holds a GPU or an nccl- file, the log shows only P2P or NVLink, or no buffers in host
+      memory are needed (one rank on one GPU, NVLink between all GPUs).
 
     **Remedy**: pinned pages cannot be moved; restart the engine bound, or with cuMem.
 
     **Source**: move_pages(2) or /proc/PID/numa_maps; NCCL src/transport/shm.cc and src/include/alloc.h.
     """
-    idle = nothing_runs(host)
-    if idle is not None:
-        return [idle]
-    return [*(_placement(host, group) for group in groups(host)), *hidden_processes(host)]
+    idle, running = every_group(host)
+    return [idle] if idle else [*map(_placement, running), *hidden_processes(host)]
 
 
-def _placement(host: Host, group: Group) -> Finding:
-    log, files, denied = group_log(host, group), judged_files(host, group), unreadable(group)
-    near = nearness.of_gpus(host, group.rank_gpus)
-    where = near_evidence(host, group.ranks)
-    cumem = proven_cumem(host, group, log)
-    if files:
-        found = placement_finding(group.subject, files, None, near, bind(host, group))
-        found = dataclasses.replace(found, evidence=(*found.evidence, *where))
+def _placement(facts: GroupFacts) -> Finding:
+    group, cumem, remedy = facts.group, facts.proven, bind(facts.host, facts.group)
+    if facts.free is not None:
+        return facts.free
+    if facts.files:
+        found = placement_finding(facts.subject, facts.files, None, facts.near, remedy)
+        found = dataclasses.replace(found, evidence=(*found.evidence, *facts.where))
         if cumem is not None and cumem.status is Status.FAIL and found.status is not Status.FAIL:
             return cumem
-        if denied and found.status in (Status.PASS, Status.WARN):
-            summary = f"{found.summary}; but the buffers of {denied} could not be read"
-            return unknown(group.subject, summary, found.evidence, AS_ROOT)
+        if facts.denied and found.status in (Status.PASS, Status.WARN):
+            summary = f"{found.summary}; but the buffers of {facts.denied} could not be read"
+            return unknown(facts.subject, summary, found.evidence, AS_ROOT)
         return found
     if cumem is not None:
-        return dataclasses.replace(cumem, evidence=(*cumem.evidence, *where))
-    if log is not None and log.complete and direct_only(log.log):
-        return log_placement(log.log, near, group.subject, log.source)
-    alone = only_gpu(host, group)
-    if alone is not None:
-        return not_applicable(group.subject, alone.text, (alone, Evidence("pci", "one GPU")))
-    if denied:
-        return unknown(group.subject, f"buffers not read: {denied}", where, AS_ROOT)
+        return dataclasses.replace(cumem, evidence=(*cumem.evidence, *facts.where))
+    if facts.denied:
+        return unknown(facts.subject, f"buffers not read: {facts.denied}", facts.where, AS_ROOT)
     read = Evidence("processes", f"pids {', '.join(str(p.pid) for p in group.processes)}: no ring buffer mapped")
-    return unknown(group.subject, NO_BUFFERS, (read, *where), ask_nccl(group))
+    return unknown(facts.subject, NO_BUFFERS, (read, *facts.where), ask_nccl(group))
 
 
 @check("nccl.placement-enforced")
@@ -87,45 +77,44 @@ def placement_enforced(host: Host) -> Iterable[Finding]:
       newer than buffers that lie far.
     - **fail**: a rank is held on far nodes.
     - **unknown**: the GPU's node or the policy could not be read.
-    - **not-applicable**: nothing runs, the log shows only P2P or NVLink, or one process has the only GPU.
+    - **not-applicable**: nothing runs, the log shows only P2P or NVLink, or no buffers in host memory are needed.
 
     **Remedy**: a cpuset, a bound policy, a /dev/shm mounted with `mpol=bind:NODE`, or cuMem.
 
     **Source**: /proc/PID/status, first line of /proc/PID/numa_maps, mount options; Linux mm/shmem.c; run in the lab.
     """
-    idle = nothing_runs(host)
-    if idle is not None:
-        return [idle]
-    return [_enforced(host, group) for group in groups(host)]
+    idle, running = every_group(host)
+    return [idle] if idle else list(map(_enforced, running))
 
 
-def _enforced(host: Host, group: Group) -> Finding:
-    log, files = group_log(host, group), judged_files(host, group)
-    cumem, placed = cumem_in_force(group, log), proven_cumem(host, group, log)
-    if not files and cumem is not None:
-        if cumem.status is Status.NOT_APPLICABLE:
-            return cumem
-        if cumem.status is Status.PASS and placed is not None and placed.status is Status.PASS:
-            return passed(
-                group.subject, f"by force: cuMem allocates strictly near; {placed.summary}", (*cumem.evidence, *placed.evidence)
-            )
-    alone = only_gpu(host, group)
-    if alone is not None:
-        return not_applicable(group.subject, alone.text, (alone,))
+def _enforced(facts: GroupFacts) -> Finding:
+    host, group, cumem, placed = facts.host, facts.group, facts.in_force, facts.proven
+    if facts.free is not None:
+        return facts.free
+    if (
+        not facts.files
+        and cumem is not None
+        and cumem.status is Status.PASS
+        and placed is not None
+        and placed.status is Status.PASS
+    ):
+        summary = f"by force: cuMem allocates strictly near; {placed.summary}"
+        return passed(facts.subject, summary, (*cumem.evidence, *placed.evidence))
     verdicts = [judge_force(host, process) for process in group.ranks]
     if not verdicts:
-        return unknown(group.subject, "no process of it is known to hold a GPU yet, so there is no rank to judge")
-    evidence = (*(line for rank in group.ranks for line in live_evidence(rank)), *near_evidence(host, group.ranks))
-    deciding = worst(verdicts)
+        return unknown(facts.subject, "no process of it is known to hold a GPU yet, so there is no rank to judge")
+    evidence, deciding = (*facts.live, *facts.where), worst(verdicts)
     if deciding.status is Status.PASS:
-        far = [file for file in files if file.status is Status.FAIL]
+        far = [file for file in facts.files if file.status is Status.FAIL]
         if far:
-            late = f"held from the next start on ({deciding.text}), but {len(far)} of {len(files)} buffers lie far: made before"
-            return warned(group.subject, late, evidence, bind(host, group))
-        return passed(group.subject, f"by force: {deciding.text} ({len(verdicts)} of {len(verdicts)} ranks held)", evidence)
+            late = (
+                f"held from the next start on ({deciding.text}), but {len(far)} of {len(facts.files)} buffers lie far: made before"
+            )
+            return warned(facts.subject, late, evidence, bind(host, group))
+        return passed(facts.subject, f"by force: {deciding.text} ({len(verdicts)} of {len(verdicts)} ranks held)", evidence)
     if deciding.status is Status.UNKNOWN:
-        return unknown(group.subject, deciding.text, evidence, f"{AS_ROOT}; with --near NODES where no GPU is visible")
+        return unknown(facts.subject, deciding.text, evidence, f"{AS_ROOT}; with --near NODES where no GPU is visible")
     if deciding.status is Status.FAIL:
-        return failed(group.subject, deciding.text, evidence, bind(host, group))
+        return failed(facts.subject, deciding.text, evidence, bind(host, group))
     free = sum(verdict.status is Status.WARN for verdict in verdicts)
-    return warned(group.subject, f"by luck ({free} of {len(verdicts)} ranks free): {deciding.text}", evidence, bind(host, group))
+    return warned(facts.subject, f"by luck ({free} of {len(verdicts)} ranks free): {deciding.text}", evidence, bind(host, group))

@@ -7,14 +7,12 @@ from collections.abc import Iterable
 from nearsocket.model.check import check
 from nearsocket.model.finding import Evidence, Finding, Status, failed, not_applicable, passed, unknown, warned
 from nearsocket.model.host import Host
-from nearsocket.model.verdicts.binding import bound_group, live_evidence
 from nearsocket.model.verdicts.cumem import SHOW_MORE
-from nearsocket.model.verdicts.enforced import cumem_in_force, judged_files, unreadable
 from nearsocket.model.verdicts.engine_env import outcome
-from nearsocket.model.verdicts.groups import AS_ROOT, Group, groups, hidden_processes, nothing_runs
+from nearsocket.model.verdicts.groupfacts import GroupFacts, every_group
+from nearsocket.model.verdicts.groups import AS_ROOT, groups, hidden_processes, nothing_runs
 from nearsocket.model.verdicts.preconditions import Item, group_items, host_items, shm_reasons
 from nearsocket.model.verdicts.remedies import ask_nccl, pin
-from nearsocket.model.verdicts.transport import group_log, needs_no_host_buffers, only_gpu
 
 
 @check("nccl.cumem-in-force")
@@ -29,52 +27,43 @@ def cumem(host: Host) -> Iterable[Finding]:
     - **pass**: the logs of all ranks show host buffers in cuMem and none in /dev/shm.
     - **fail**: the log shows files, a fallback or a reason against cuMem; or ring files are mapped.
     - **unknown**: no log, no file; or not every rank's log was found; or the processes could not be read.
-    - **not-applicable**: nothing runs, every transport is P2P or NVLink, one process has the only GPU, or a bound process,
-      cpuset or mount holds all buffers near.
+    - **not-applicable**: nothing runs, every transport is P2P or NVLink, no buffers in host memory are needed (one rank on
+      one GPU, NVLink between all GPUs), or a bound process, cpuset or mount holds all buffers near.
     - **warn** does not occur: cuMem is in force or it is not.
 
     **Remedy**: remove the reason named, or bind the engine.
 
     **Source**: NCCL's log; NCCL src/transport/shm.cc, src/misc/cudawrap.cc.
     """
-    idle = nothing_runs(host)
-    if idle is not None:
-        return [idle]
-    return [*(_cumem(host, group) for group in groups(host)), *hidden_processes(host)]
+    idle, running = every_group(host)
+    return [idle] if idle else [*map(_cumem, running), *hidden_processes(host)]
 
 
-def _cumem(host: Host, group: Group) -> Finding:
-    log, files, holder = group_log(host, group), judged_files(host, group), bound_group(host, group)
-    told = cumem_in_force(group, log)
+def _cumem(facts: GroupFacts) -> Finding:
+    group, told = facts.group, facts.in_force
+    if facts.free is not None:
+        return facts.free
     if told is not None and told.status in (Status.PASS, Status.NOT_APPLICABLE):
-        # The log is what was, a mapped ring file is what is: the file wins.
-        if not files or told.status is Status.NOT_APPLICABLE:
+        if not facts.files:
             return told
-        told = None
-    if holder is not None and all(file.status is Status.PASS for file in files) and unreadable(group) is None:
-        live = [line for rank in group.ranks for line in live_evidence(rank)]
-        return not_applicable(group.subject, f"{holder} holds all buffers near; cuMem is not needed", live)
+        told = None  # the log is what was, a mapped ring file is what is: the file wins
+    if facts.holder is not None and all(file.status is Status.PASS for file in facts.files) and facts.denied is None:
+        return not_applicable(facts.subject, f"{facts.holder} holds all buffers near; cuMem is not needed", facts.live)
     if told is not None:
         return told
-    reasons = shm_reasons(host, group)
-    evidence = [*(Evidence(file.buffer.file, f"{file.buffer.size_bytes} bytes, mapped") for file in files[:4])]
+    reasons = shm_reasons(facts.host, group)
+    evidence = [*(Evidence(file.buffer.file, f"{file.buffer.size_bytes} bytes, mapped") for file in facts.files[:4])]
     evidence += [reason.evidence for reason in reasons]
-    if files:
+    if facts.files:
         why = "; ".join(reason.text for reason in reasons) or "nothing that the host shows says why"
-        remedy = "\n".join(f"# {reason.remedy}" for reason in reasons)
-        return failed(
-            group.subject, f"not in force: {len(files)} ring buffers are files: {why}", evidence, f"{remedy}\n{pin(group)}".strip()
-        )
-    alone = only_gpu(host, group)
-    if alone is not None:
-        return not_applicable(group.subject, alone.text, (alone,))
-    denied = unreadable(group)
-    if denied is not None:
-        return unknown(group.subject, f"buffers not read: {denied}", evidence, AS_ROOT)
+        summary = f"not in force: {len(facts.files)} ring buffers are files: {why}"
+        remedy = "\n".join([*(f"# {reason.remedy}" for reason in reasons), pin(group)])
+        return failed(facts.subject, summary, evidence, remedy)
+    if facts.denied is not None:
+        return unknown(facts.subject, f"buffers not read: {facts.denied}", evidence, AS_ROOT)
     doubt = f"; {reasons[0].text}" if reasons else ""
-    return unknown(
-        group.subject, f"neither NCCL's log nor a ring file was found{doubt}", evidence, f"{ask_nccl(group)}\n# {SHOW_MORE}"
-    )
+    summary = f"neither NCCL's log nor a ring file was found{doubt}"
+    return unknown(facts.subject, summary, evidence, f"{ask_nccl(group)}\n# {SHOW_MORE}")
 
 
 @check("nccl.cumem-preconditions")
@@ -100,26 +89,23 @@ def preconditions(host: Host) -> Iterable[Finding]:
     """
     running = groups(host)
     if running:
-        return [_preconditions(host, group) for group in running]
+        return [_preconditions(GroupFacts(host, group)) for group in running]
     if not host.gpus:
         return [nothing_runs(host) or unknown(host.name, "no GPU is visible", (), "nvidia-smi -L")]
     items = host_items(host, tuple(gpu.pci for gpu in host.gpus))
     return [_judge_items(host.name, items, False, "; nothing runs, so a container's part is not judged", "")]
 
 
-def _preconditions(host: Host, group: Group) -> Finding:
-    log = group_log(host, group)
-    told = cumem_in_force(group, log)
+def _preconditions(facts: GroupFacts) -> Finding:
+    group, told = facts.group, facts.in_force
     if told is not None and told.status is Status.PASS:
-        return passed(group.subject, f"met: {told.summary}", told.evidence)
-    free = needs_no_host_buffers(host, group, log)
-    if free is not None:
-        return not_applicable(group.subject, free.text, (free,))
-    asked, holder = outcome(group).asked, bound_group(host, group)
-    if holder is not None and not asked:
-        live = [line for rank in group.ranks for line in live_evidence(rank)]
-        return not_applicable(group.subject, f"{holder} holds the buffers near; cuMem is not asked for", live)
-    return _judge_items(group.subject, group_items(host, group, log), asked, "", ask_nccl(group))
+        return passed(facts.subject, f"met: {told.summary}", told.evidence)
+    if facts.free is not None:
+        return facts.free
+    asked = outcome(group).asked
+    if facts.holder is not None and not asked:
+        return not_applicable(facts.subject, f"{facts.holder} holds the buffers near; cuMem is not asked for", facts.live)
+    return _judge_items(facts.subject, group_items(facts.host, group, facts.log), asked, "", ask_nccl(group))
 
 
 def _judge_items(subject: str, items: tuple[Item, ...], asked: bool, note: str, ask: str) -> Finding:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nearsocket.model.check import check
+from nearsocket.model.exitcode import severity
 from nearsocket.model.finding import Evidence, Finding, Status, failed, not_applicable, passed, unknown, warned
 from nearsocket.model.host import Host
 from nearsocket.model.snapshot import MISSING, SourceStatus
-from nearsocket.model.verdicts.binding import SEVERITY
+from nearsocket.model.text import brief
 from nearsocket.model.verdicts.conf import applicable, clashes, file_clashes, files, missing_file
-from nearsocket.model.verdicts.enforced import cumem_in_force
-from nearsocket.model.verdicts.groups import Group, groups, nothing_runs, one_line
+from nearsocket.model.verdicts.groupfacts import GroupFacts, every_group
+from nearsocket.model.verdicts.groups import Group, groups
 from nearsocket.model.verdicts.remedies import enlarge_shm
 from nearsocket.model.verdicts.shm_size import judge_room
-from nearsocket.model.verdicts.transport import group_log, needs_no_host_buffers
 
 
 @check("nccl.shm-size")
@@ -36,23 +36,20 @@ def shm_size(host: Host) -> Iterable[Finding]:
 
     **Source**: statvfs of /proc/PID/root/dev/shm; NCCL src/transport/shm.cc, src/proxy.cc.
     """
-    idle = nothing_runs(host)
-    if idle is not None:
-        return [idle]
-    return [_shm_size(host, group) for group in groups(host)]
+    idle, running = every_group(host)
+    return [idle] if idle else list(map(_shm_size, running))
 
 
-def _shm_size(host: Host, group: Group) -> Finding:
-    log = group_log(host, group)
-    told, free = cumem_in_force(group, log), needs_no_host_buffers(host, group, log)
+def _shm_size(facts: GroupFacts) -> Finding:
+    host, group, told = facts.host, facts.group, facts.in_force
+    if facts.free is not None:
+        return facts.free
     if told is not None and told.status is Status.PASS:
         return not_applicable(group.subject, f"cuMem is {told.summary}", told.evidence)
-    if free is not None:
-        return not_applicable(group.subject, free.text, (free,))
     rooms = [judge_room(host, group, process) for process in group.ranks]
     if not rooms:
         return unknown(group.subject, "no process of it is known to hold a GPU yet, so there is no rank to judge")
-    room = min(rooms, key=lambda found: SEVERITY.index(found.status))
+    room = max(rooms, key=lambda found: severity(found.status))
     if room.status is Status.PASS:
         return passed(group.subject, room.text, room.evidence)
     if room.status is Status.UNKNOWN:
@@ -65,8 +62,8 @@ def _shm_size(host: Host, group: Group) -> Finding:
 def conf_conflict(host: Host) -> Iterable[Finding]:
     """NCCL's conf files and the environment say the same, and no file is relied on for what it cannot do.
 
-    **Judged**: /etc/nccl.conf, ~/.nccl.conf and the file that NCCL_CONF_FILE names, against the engine's environment. The
-    environment wins, then NCCL_CONF_FILE or else ~/.nccl.conf, then /etc/nccl.conf.
+    **Judged**: /etc/nccl.conf, ~/.nccl.conf and the file that NCCL_CONF_FILE names, a container's own for what runs in it,
+    against the engine's environment. The environment wins, then NCCL_CONF_FILE or else ~/.nccl.conf, then /etc/nccl.conf.
 
     **Why**: a forgotten file sets variables for every engine on the host, and NCCL's log words them as "set by environment".
     /etc/nccl.conf cannot pin NCCL_CUMEM_ENABLE for SGLang, which sets the variable first; a container sees no file of the host.
@@ -74,7 +71,7 @@ def conf_conflict(host: Host) -> Iterable[Finding]:
     - **pass**: files are there and agree with the environment and each other.
     - **warn**: a value loses against another one, turns cuMem off, or cannot take effect.
     - **fail**: a file's NCCL_CUMEM_HOST_ENABLE=0 undoes the environment's NCCL_CUMEM_ENABLE=1.
-    - **unknown**: the files, or the one that NCCL_CONF_FILE names, could not be read.
+    - **unknown**: the files, one that the engine reads, or the one that NCCL_CONF_FILE names, could not be read.
     - **not-applicable**: there is no conf file.
 
     **Remedy**: keep a variable in one place: the unit's or the container's environment.
@@ -85,9 +82,9 @@ def conf_conflict(host: Host) -> Iterable[Finding]:
     gone = [(group, lost) for group in running for lost in [missing_file(host, group)] if lost is not None]
     unread = [unknown(group.subject, lost.text, (lost,), "cat the file in the engine's file system") for group, lost in gone]
     if not source.ok and (source.status is not SourceStatus.ABSENT or source is MISSING):
-        why = f"the conf files could not be read ({source.status.value}: {one_line(source.reason or 'no reason given')})"
+        why = f"the conf files could not be read ({source.status.value}: {brief(source.reason or 'no reason given')})"
         return [unknown(host.name, why, (Evidence("nccl.conf", why),), "sudo cat /etc/nccl.conf")]
-    if not files(host):
+    if not files(host) and not any(clashes(host, group) for group in running):
         return unread or [not_applicable(host.name, "no NCCL conf file", (Evidence("nccl.conf", "no file that sets a variable"),))]
     found = [_conf(host, group) for group in running if group not in [lost for lost, _ in gone]]
     return [*unread, *found] or [_files_alone(host)]
@@ -95,14 +92,15 @@ def conf_conflict(host: Host) -> Iterable[Finding]:
 
 def _conf(host: Host, group: Group) -> Finding:
     found, seen = clashes(host, group), applicable(host, group)
-    evidence = [file.evidence for file in files(host)]
+    evidence = [file.evidence for file in files(host) if file.pid is None or file in seen]
+    evidence = evidence or [Evidence("nccl.conf", "no file of the host or of this container sets a variable")]
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         make = failed if found[0].status is Status.FAIL else warned
         remedy = "grep -n . /etc/nccl.conf ~/.nccl.conf  # keep the variable in one place: the unit's or container's environment"
         return make(group.subject, found[0].text + more, evidence, remedy)
     what = (
-        f"reads {', '.join(one_line(file.path) for file in seen)} without conflict"
+        f"reads {', '.join(brief(file.path) for file in seen)} without conflict"
         if seen
         else "its NCCL reads none of the conf files"
     )

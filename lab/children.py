@@ -70,12 +70,25 @@ def stream(
         child.stdout.close()
 
 
+#: How a full disk is said: by the C library, by apt.
+FULL = ("No space left", "enough free space")
+
+#: Error lines that only say that something before them failed.
+EMPTY_WORDS = ("setup failed", "command failed", "failed to run")
+
+
+def is_full(line: str) -> bool:
+    """Whether a line says that a disk is full."""
+    return any(words in line for words in FULL)
+
+
 def reason(tail: Sequence[str]) -> str:
-    """The line that says best why a program failed: a full disk, what precedes the first error, that, the last."""
+    """The line that says best why a program failed: a full disk, the first error that tells, what precedes one that does not."""
     for line in tail:
-        if "No space left" in line:
+        if is_full(line):
             return line
     for before, line in zip(["", *tail], tail, strict=False):
         if line.startswith(("E:", "error:")):
-            return before if before and not before.startswith(("I:", "W:")) else line
+            tells = not any(words in line for words in EMPTY_WORDS) or not before or before.startswith(("I:", "W:"))
+            return line if tells else before
     return tail[-1] if tail else "it said nothing"

@@ -237,15 +237,24 @@ def reset(record: LabRecord, one: MachineRecord, snapshot: str = machine.CLEAN) 
     return time.monotonic() - started
 
 
-def wait_up(record: LabRecord, one: MachineRecord, timeout_s: float) -> None:
-    """Wait until a machine that reboots by itself has booted; LabError where it does not in time."""
+def boot_id(record: LabRecord, one: MachineRecord) -> str:
+    """The identity of the machine's present boot; empty where it does not answer now."""
+    if not ssh.answers(one.port):
+        return ""
+    try:
+        return ssh.run(record.name, one.name, "cat /proc/sys/kernel/random/boot_id", timeout_s=60).stdout.strip()
+    except LabError:
+        return ""  # the connection hung in a machine that goes down
+
+
+def wait_reboot(record: LabRecord, one: MachineRecord, before: str, timeout_s: float) -> None:
+    """Wait until a machine that reboots by itself has booted, another boot than `before`; LabError where it does not in time."""
     limit = time.monotonic() + timeout_s
-    while not machine.settled(record, one, max(10.0, limit - time.monotonic())):
-        if time.monotonic() > limit:
-            raise LabError(
-                f"expected {one.name} to boot within {timeout_s:.0f} s, found silence", f"nearsocket lab logs {one.name}"
-            )
+    while time.monotonic() < limit:
+        if boot_id(record, one) not in ("", before) and machine.settled(record, one, timeout_s):
+            return
         time.sleep(0.5)
+    raise LabError(f"expected {one.name} to reboot within {timeout_s:.0f} s, found silence", f"nearsocket lab logs {one.name}")
 
 
 def kill(record: LabRecord, one: MachineRecord) -> bool:

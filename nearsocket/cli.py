@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 
 from nearsocket import __version__
 from nearsocket.model.errors import EXIT_USAGE, NearsocketError
 
-#: Command name to "module:attribute". Loading late keeps `nearsocket explain` free of pyinfra's start-up.
+
+class Late(NamedTuple):
+    """A command that is loaded when it is called: `module:attribute`, and its line in the help."""
+
+    where: str
+    help: str
+
+
+#: Loading late keeps `nearsocket explain` free of pyinfra's start-up. The help line stands here, so that --help loads nothing.
 COMMANDS = {
-    "audit": "nearsocket.commands.audit:audit",
-    "explain": "nearsocket.commands.explain:explain",
-    "lab": "lab.cli:lab_group",
-    "list-checks": "nearsocket.commands.list_checks:list_checks",
+    "audit": Late("nearsocket.commands.audit:audit", "Audit hosts: read each one once, write nothing there, judge with proof."),
+    "explain": Late("nearsocket.commands.explain:explain", "Judge pasted text: numa_maps, an NCCL log, topo -m, numactl -H."),
+    "image": Late("nearsocket.commands.image:image_group", "The patched SGLang image: apply the kit, build, verify."),
+    "lab": Late("lab.cli:lab_group", "A two-socket virtual machine as a test host (in a checkout of the project)."),
+    "list-checks": Late("nearsocket.commands.list_checks:list_checks", "List the checks: id, a mark on core ones, summary."),
+    "plan": Late("nearsocket.commands.plan:plan", "Say what goes where on a host, what would be written there, and why."),
 }
 
 
@@ -29,12 +41,35 @@ class LateGroup(click.Group):
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, imported now; None where there is none."""
+        """The command of that name, imported now; None where there is none. Raises NearsocketError where it cannot be loaded."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        module, _, attribute = COMMANDS[cmd_name].where.partition(":")
+        if not module.startswith("nearsocket."):
+            _must_be_of_the_checkout(cmd_name, module.partition(".")[0])
+        try:
+            command: click.Command = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            found = " ".join(str(error).split())
+            raise NearsocketError(f"{cmd_name}: expected {module} to load, found: {found}", "install nearsocket again") from None
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The help's list of commands, from the table."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, late.help) for name, late in sorted(COMMANDS.items())])
+
+
+def _must_be_of_the_checkout(command: str, package: str) -> None:
+    """Raises NearsocketError where that folder of the project is not there: a wheel has it not, and a foreign one is not ours."""
+    from nearsocket.paths import source_folder
+
+    root = source_folder()
+    spec = importlib.util.find_spec(package)
+    places = [] if spec is None else [Path(place).resolve() for place in spec.submodule_search_locations or ()]
+    if root / package not in places:
+        found = places[0] if places else "none"
+        raise NearsocketError(f"{command}: expected the folder {root / package}, found {found}", f"run it in {root}")
 
 
 @click.group(cls=LateGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

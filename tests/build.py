@@ -28,6 +28,7 @@ from nearsocket.model.snapshot import Source, SourceStatus
 
 GIB = 1 << 30
 RING_BYTES = 2354 * 4096
+IDLE_BYTES = 600 << 20
 
 
 def source(text: str | None = None, data: Any = None, status: str = "ok", reason: str | None = None) -> Source:
@@ -165,7 +166,9 @@ def replica(processes: tuple[Process, ...], **changes: Any) -> Replica:
 def host(**changes: Any) -> Host:
     """A healthy host: two sockets of one node each, two GPUs on node 1, one replica whose buffers are near by force."""
     processes = changes.pop("processes", (process(4242, 0), process(4243, 1)))
-    gpus = changes.pop("gpus", (gpu(0), gpu(1)))
+    # Where nothing runs, nothing uses the GPUs' memory: an idle one shows some 0.6 GiB.
+    idle = () if processes else ("memory_used_bytes",)
+    gpus = tuple(dataclasses.replace(one, **dict.fromkeys(idle, IDLE_BYTES)) for one in changes.pop("gpus", (gpu(0), gpu(1))))
     files = {b.identity: b for p in processes for b in p.buffers}
     made = Host(
         name="gpu1",

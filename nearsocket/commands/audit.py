@@ -11,37 +11,22 @@ from pathlib import Path
 import click
 
 from nearsocket import paths
+from nearsocket.commands import options
 from nearsocket.control import checks as check_files
 from nearsocket.control.audit import Manner
 from nearsocket.control.audit import audit as audit_targets
 from nearsocket.control.inventory import Inventory
-from nearsocket.control.scrub import Scrubber
 from nearsocket.control.target import Sudo, Target, Way
 from nearsocket.control.targets import resolve
-from nearsocket.model import cpulist
 from nearsocket.model.errors import UsageError
 from nearsocket.model.report import HostReport
+from nearsocket.model.scrub import Scrubber
+from nearsocket.model.text import one_line
 from nearsocket.report import json as json_report
 from nearsocket.report import terminal
 
 PASSWORD_VARIABLE = "NEARSOCKET_SUDO_PASSWORD"  # noqa: S105 - the name of a variable, not a password
 DEFAULT_TIMEOUT_S = 60.0
-
-
-class Nodes(click.ParamType[frozenset[int]]):
-    """A list of nodes such as `0` or `0-1,3`."""
-
-    name = "nodes"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[int]:
-        """The set of these nodes."""
-        if isinstance(value, frozenset):
-            return value
-        try:
-            nodes = cpulist.parse(str(value))
-        except ValueError as error:
-            self.fail(f"{error}", param, ctx)
-        return nodes or self.fail("expected a list of nodes such as 0 or 0-1,3, found an empty text", param, ctx)
 
 
 @click.command()
@@ -60,7 +45,7 @@ class Nodes(click.ParamType[frozenset[int]]):
 @click.option("--only", multiple=True, metavar="ID", help="Only these checks (nccl.*, memory, host.reachable); may be repeated.")
 @click.option("--limit", multiple=True, metavar="PATTERN", help="Only these hosts or groups of the inventory; may be repeated.")
 @click.option("--strict", is_flag=True, help="Every unknown is 3, every warning 2.")
-@click.option("--near", type=Nodes(), help="The GPUs' nodes, such as 0 or 0-1, where no GPU is visible.")
+@options.near
 @click.option(
     "--timeout",
     "timeout_s",
@@ -99,7 +84,10 @@ def audit(
     TARGET: @local (default), [user@]host[:port], an inventory (pyinfra Python or fleet YAML), or saved snapshots
     (files, or a folder of them). A file that exists wins over a host of that name.
     """
-    checks = check_files.select(check_files.load([paths.checks_folder(), *folders]), only)
+    from_folders = [paths.checks_folder(), *folders]
+    checks = check_files.select(check_files.load(from_folders), only)
+    if verbose:
+        click.echo(f"checks from {one_line(', '.join(map(str, from_folders)), 400)}", err=True)
     inventory = resolve(targets).limited(limit)
     chosen = with_sudo(inventory.targets, sudo, ask_sudo_password)
     manner = Manner(

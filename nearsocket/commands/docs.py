@@ -6,8 +6,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from nearsocket.control import waivers
 from nearsocket.control.checks import load
-from nearsocket.model.check import Check
+from nearsocket.model.check import Afterwards, Check
 from nearsocket.model.errors import NearsocketError
 from nearsocket.paths import source_folder
 
@@ -17,7 +18,8 @@ _STAR = " \\*"
 
 def pages(checks: Iterable[Check]) -> dict[str, str]:
     """File name to text, under docs/checks: a page for each check, and README.md as their index."""
-    every = sorted(checks, key=lambda check: check.id)
+    every: list[Check | Afterwards] = [*checks, waivers.UNUSED]
+    every.sort(key=lambda check: check.id)
     made = {f"{check.id}.md": _page(check) for check in every}
     made["README.md"] = _index(every)
     return made
@@ -40,15 +42,18 @@ def write(folder: Path, checks: Iterable[Check]) -> list[Path]:
     return changed
 
 
-def _page(check: Check) -> str:
+def _page(check: Check | Afterwards) -> str:
     core = "\n\nThis is a core check: where it is `unknown`, the exit code is 3." if check.core else ""
-    file = f"checks/{check.function.__module__.rpartition('.')[2]}.py"
-    where = f"Judged by `{check.function.__name__}` in [{file}](../../{file})."
+    if isinstance(check, Afterwards):
+        where = "Judged over the whole audit in [nearsocket/control/waivers.py](../../nearsocket/control/waivers.py)."
+    else:
+        file = f"checks/{check.function.__module__.rpartition('.')[2]}.py"
+        where = f"Judged by `{check.function.__name__}` in [{file}](../../{file})."
     body = f"\n\n{check.explanation}" if check.explanation else ""
     return f"{_MADE}# {check.id}\n\n{check.summary}{body}{core}\n\n{where}\n"
 
 
-def _index(checks: list[Check]) -> str:
+def _index(checks: list[Check | Afterwards]) -> str:
     lines = [_MADE + "# Checks\n", "A core check is marked with a star: where it is `unknown`, an audit's exit code is 3.\n"]
     for concern in sorted({check.concern for check in checks}):
         lines.append(f"## {concern}\n\n| check | what must be true |\n| --- | --- |")

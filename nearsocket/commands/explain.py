@@ -10,7 +10,8 @@ from typing import Any
 import click
 from rich.text import Text
 
-from nearsocket.model import cpulist, exitcode
+from nearsocket.commands import options
+from nearsocket.model import exitcode
 from nearsocket.model.errors import UsageError
 from nearsocket.model.explain import Explained, Kind
 from nearsocket.model.explain import explain as judge
@@ -25,22 +26,9 @@ MOST_BYTES = 64 << 20
 STANDARD_INPUT = "-"
 
 
-def _nodes(_ctx: click.Context, _param: click.Parameter, value: str | None) -> frozenset[int] | None:
-    """The value of `--near` as nodes; None where it was not given."""
-    if value is None:
-        return None
-    try:
-        nodes = cpulist.parse(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    if not nodes:
-        raise click.BadParameter("expected a list of nodes such as 0 or 2,3, found nothing")
-    return nodes
-
-
 @click.command("explain")
 @click.option("--json", "as_json", is_flag=True, help="One JSON list, an object for each file (docs/explain.md).")
-@click.option("--near", metavar="NODES", callback=_nodes, help="The nodes near the GPUs, such as 0 or 2,3.")
+@options.near
 @click.option("--strict", is_flag=True, help="Every unknown is 3, every warning 2.")
 @click.option("-v", "--verbose", is_flag=True, help="All evidence, passes too.")
 @click.argument("files", metavar="FILE ...", nargs=-1, required=True)

@@ -7,13 +7,20 @@ from pathlib import Path
 
 import click
 
+from nearsocket.control import waivers
 from nearsocket.control.checks import load
-from nearsocket.model.verdicts.groups import one_line
+from nearsocket.model.check import Afterwards, Check
+from nearsocket.model.text import one_line
 from nearsocket.paths import checks_folder
 
 
 @click.command("list-checks")
-@click.option("--json", "as_json", is_flag=True, help="A list of objects: id, concern, core, summary.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="A list of objects: id, concern, core, summary.",
+)
 @click.option(
     "--checks", "folders", multiple=True, metavar="DIR", type=click.Path(path_type=Path), help="A folder of checks of your own."
 )
@@ -22,7 +29,10 @@ def list_checks(as_json: bool, folders: tuple[Path, ...]) -> None:
 
     Where a core check (marked *) is unknown, the exit code of an audit is 3.
     """
-    checks = load([checks_folder(), *folders])
+    chosen = [checks_folder(), *folders]
+    checks: list[Check | Afterwards] = [*load(chosen), waivers.UNUSED]
+    checks.sort(key=lambda check: check.id)
+    click.echo(f"checks from {one_line(', '.join(map(str, chosen)), 400)}", err=True)
     if as_json:
         click.echo(json.dumps([{"id": c.id, "concern": c.concern, "core": c.core, "summary": c.summary} for c in checks], indent=1))
         return

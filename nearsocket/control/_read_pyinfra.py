@@ -41,10 +41,11 @@ def main() -> int:
 
 def _host(host: Any) -> dict[str, Any]:
     data = {key: value for key, value in host.data.dict().items() if key.startswith(KEYS)}
-    return {"name": host.name, "connector": _connector(host.connector_cls), "groups": sorted(set(host.groups)), "data": data}
+    return {"name": host.name, "connector": connector(host.connector_cls), "groups": sorted(set(host.groups)), "data": data}
 
 
-def _connector(kind: type) -> str:
+def connector(kind: type) -> str:
+    """`ssh` for pyinfra's SSH and what is made from it, `local`, or the class's name."""
     from pyinfra.connectors.local import LocalConnector
     from pyinfra.connectors.ssh import SSHConnector
 

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from nearsocket.control import program, snapshots, waivers
-from nearsocket.control.scrub import Scrubber
-from nearsocket.control.target import Sudo, Target, Way
+from nearsocket.control.target import Ssh, Sudo, Target, Way
 from nearsocket.control.transport import Transport, TransportError, Trouble
 from nearsocket.control.transport.local import Local
 from nearsocket.control.transport.openssh import OpenSsh
 from nearsocket.control.transport.paramiko import PyinfraSsh
 from nearsocket.control.transport.process import Children
 from nearsocket.control.waivers import Waiver
-from nearsocket.model import read
+from nearsocket.model import cpulist, read
 from nearsocket.model.check import Check
+from nearsocket.model.errors import UsageError
 from nearsocket.model.exitcode import exit_code, worst_of, worst_status
-from nearsocket.model.finding import Evidence, Finding, Status
+from nearsocket.model.finding import Evidence, Finding, Status, Waived
 from nearsocket.model.host import Host
 from nearsocket.model.judge import judge
 from nearsocket.model.report import HostReport, Report
+from nearsocket.model.scrub import Scrubber
 from nearsocket.model.snapshot import Snapshot
-from nearsocket.model.verdicts.reachable import REACHABLE, unreachable, unusable
+from nearsocket.model.text import one_line
+from nearsocket.model.verdicts.reachable import unclear, unreachable, unusable
 
 #: Troubles of a host that answers, and so is up.
 _ANSWERS = (
@@ -69,9 +71,8 @@ def audit(targets: Sequence[Target], manner: Manner, tell: Tell | None = None) -
     saved = {target: snapshots.from_file(target.file) for target in targets if target.file is not None}
     if manner.save and not manner.scrubber:
         snapshots.check_names(saved[target].host if target in saved else target.name for target in targets)
-    if manner.scrubber:  # names are given out in the order of the targets, whatever comes in first
-        for target in targets:
-            manner.scrubber.host(saved[target].host if target in saved else target.name)
+    if manner.scrubber:
+        _learn(manner.scrubber, targets, saved, manner.waivers)
     children = Children()
     pool = ThreadPoolExecutor(max_workers=max(1, min(manner.parallel, len(targets))), thread_name_prefix="audit")
     reports: dict[int, HostReport] = {}
@@ -94,6 +95,16 @@ def audit(targets: Sequence[Target], manner: Manner, tell: Tell | None = None) -
     return conclude([reports[at] for at in range(len(targets))], targets, manner)
 
 
+def _learn(scrubber: Scrubber, targets: Sequence[Target], saved: Mapping[Target, Snapshot], waived: Sequence[Waiver]) -> None:
+    """Tell the scrubber every name that is known beforehand: tokens go by the order of the targets, whatever comes in first."""
+    for target in targets:
+        scrubber.host(saved[target].host if target in saved else target.name, *([target.ssh.hostname] if target.ssh else []))
+        if target.ssh and target.ssh.user:
+            scrubber.user(target.ssh.user)
+    for waiver in waived:
+        scrubber.user(waiver.owner)
+
+
 def conclude(hosts: Sequence[HostReport], targets: Sequence[Target], manner: Manner) -> Report:
     """The whole report: warnings about waivers that waive nothing added, and the worst host's code. Pure."""
     own_names = {
@@ -105,7 +116,8 @@ def conclude(hosts: Sequence[HostReport], targets: Sequence[Target], manner: Man
     for warning in waivers.idle(manner.waivers, findings, manner.now().date()):
         at = own_names[warning.subject]
         shown = scrubbed(warning, manner.scrubber) if manner.scrubber else warning
-        hosts[at] = _with_findings(hosts[at], (*hosts[at].findings, shown))
+        # Findings are ordered by id; Python's sort keeps each check's own order.
+        hosts[at] = _with_findings(hosts[at], tuple(sorted((*hosts[at].findings, shown), key=lambda finding: finding.id)))
     counted = [host for host in hosts if host.maintenance is None]
     code = worst_of(exit_code(host.findings, manner.strict) for host in counted)
     status = worst_status(host.status for host in counted) if counted else Status.NOT_APPLICABLE
@@ -117,14 +129,14 @@ def _one(target: Target, saved: Snapshot | None, manner: Manner, children: Child
     try:
         snapshot = saved or collect(target, manner.timeout_s, children)
     except TransportError as error:
-        return _not_read(target, error, manner)
+        return not_read_report(target, error, manner)
     return judged(target, snapshot, manner)
 
 
 def collect(target: Target, timeout_s: float, children: Children) -> Snapshot:
     """The host's own words: one connection, one exec. Raises TransportError, one line."""
     answer = transport(target).run(command(target), stdin(target, timeout_s), timeout_s, children)
-    return snapshots.from_answer(answer)
+    return snapshots.from_answer(answer, target.name)
 
 
 def transport(target: Target) -> Transport:
@@ -166,36 +178,52 @@ def judged(target: Target, snapshot: Snapshot, manner: Manner) -> HostReport:
     if manner.save:
         snapshots.save(snapshot, manner.save)
     near = manner.near if manner.near is not None else target.near
-    host = read.host(snapshot, near)
+    try:
+        host = read.host(snapshot, near)
+    except Exception as error:  # a snapshot is outside text; what no parser foresaw must not stop the other hosts
+        found = f"expected a snapshot that can be parsed, found one that cannot ({type(error).__name__}: {error})"
+        hint = "report it with the snapshot: nearsocket audit --save DIR --scrub"
+        return not_read_report(target, TransportError(Trouble.ANSWER, one_line(found, 300), hint), manner)
+    must_have(host, near)
     return _report(target, name, host.name, host.taken_at, host, judge(host, manner.checks), None, manner)
 
 
-def _not_read(target: Target, error: TransportError, manner: Manner) -> HostReport:
+def must_have(host: Host, near: frozenset[int] | None) -> None:
+    """Raises UsageError where the user's word on the GPUs' nodes names nodes that the host has not; nodes not read say nothing."""
+    there = {node.id for node in host.nodes}
+    if near and there and not near <= there:
+        raise UsageError(
+            f"--near: expected nodes of {one_line(host.name, 100)} ({cpulist.render(there)}), found {cpulist.render(near - there)}",
+            "name the nodes of the GPUs' socket; an inventory's `near` counts like --near",
+        )
+
+
+def not_read_report(target: Target, error: TransportError, manner: Manner) -> HostReport:
+    """The report on a host that gave no usable answer."""
     name = manner.scrubber.host(target.name) if manner.scrubber else target.name
-    finding = not_read(name, error)
+    finding = not_read(name, error, by_hand(target.ssh) if target.ssh else None)
     if manner.scrubber:
-        manner.scrubber.learn(target.name, name)
-        if target.ssh:
-            manner.scrubber.learn(target.ssh.hostname, name)
         finding = scrubbed(finding, manner.scrubber)
     moment = manner.now().strftime("%Y-%m-%dT%H:%M:%SZ")
     return _report(target, target.name, name, moment, None, (finding,), finding.summary, manner)
 
 
-def not_read(name: str, error: TransportError) -> Finding:
-    """The finding about a host that gave no usable answer. Pure.
+def by_hand(ssh: Ssh) -> str:
+    """The command line that a person would try."""
+    options = [*(["-F", ssh.config_file] if ssh.config_file else []), *(["-i", ssh.key] if ssh.key else [])]
+    options += ["-p", str(ssh.port)] if ssh.port else []
+    return shlex.join(["ssh", *options, f"{ssh.user}@{ssh.hostname}" if ssh.user else ssh.hostname, "python3 --version"])
+
+
+def not_read(name: str, error: TransportError, command_line: str | None = None) -> Finding:
+    """The finding about a host that gave no usable answer; the remedy is what to look at, and `command_line` to see it. Pure.
 
     `fail` for one that is not reached in time or cannot be audited as it is; `unknown` for one that was reached and whose
     answer is cut or foreign.
     """
-    if error.answered:
-        found = unreachable(name, error.message, error.hint, "answer")
-    elif error.trouble in _ANSWERS:
-        found = unusable(name, error.message, error.hint or "", error.trouble.value)
-    else:
-        found = Finding(REACHABLE, Status.FAIL, name, f"the host could not be read: {error.message}", (), error.hint)
-    evidence = Evidence(error.trouble.value, error.evidence or error.message)
-    return dataclasses.replace(found, evidence=(evidence,))
+    remedy = f"{command_line}  # {error.hint}" if command_line else error.hint or ""
+    verdict = unclear if error.trouble is Trouble.ANSWER else unusable if error.trouble in _ANSWERS else unreachable
+    return verdict(name, error.message, remedy, Evidence(error.trouble.value, error.evidence or error.message))
 
 
 def scrubbed(finding: Finding, scrubber: Scrubber) -> Finding:
@@ -206,7 +234,12 @@ def scrubbed(finding: Finding, scrubber: Scrubber) -> Finding:
         summary=scrubber.text(finding.summary),
         evidence=tuple(Evidence(scrubber.text(e.source), scrubber.text(e.text)) for e in finding.evidence),
         remedy=scrubber.text(finding.remedy) if finding.remedy is not None else None,
+        waived=finding.waived and _scrubbed_waiver(finding.waived, scrubber),
     )
+
+
+def _scrubbed_waiver(waived: Waived, scrubber: Scrubber) -> Waived:
+    return dataclasses.replace(waived, reason=scrubber.text(waived.reason), owner=scrubber.text(waived.owner))
 
 
 def _report(
@@ -221,7 +254,11 @@ def _report(
 ) -> HostReport:
     today = manner.now().date()
     marked = waivers.apply(manner.waivers, own_name, findings, today)
-    report = HostReport(name, Status.UNKNOWN, taken_at, host, (), reason, waivers.in_force(target.maintenance, today))
+    maintenance = waivers.in_force(target.maintenance, today)
+    if manner.scrubber:
+        marked = tuple(scrubbed(finding, manner.scrubber) if finding.waived else finding for finding in marked)
+        maintenance = maintenance and dataclasses.replace(maintenance, reason=manner.scrubber.text(maintenance.reason))
+    report = HostReport(name, Status.UNKNOWN, taken_at, host, (), reason, maintenance)
     return _with_findings(report, marked)
 
 

@@ -9,6 +9,7 @@ import types
 from collections.abc import Iterable
 from pathlib import Path
 
+from nearsocket.control.waivers import UNUSED_ID
 from nearsocket.model.check import Check
 from nearsocket.model.errors import UsageError
 
@@ -49,6 +50,8 @@ def select(checks: Iterable[Check], only: Iterable[str]) -> tuple[Check, ...]:
     chosen: set[str] = set()
     for word in words:
         ids = {c.id for c in every if fnmatch.fnmatchcase(c.id, word) or fnmatch.fnmatchcase(c.concern, word)}
+        if not ids and word == UNUSED_ID:
+            raise UsageError(f"{word} is judged over the whole audit", "name the check whose waiver is in question")
         if not ids:
             raise UsageError(f"expected a check's id or concern, found {word!r}", "nearsocket list-checks shows them")
         chosen |= ids

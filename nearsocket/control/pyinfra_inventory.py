@@ -12,8 +12,9 @@ from typing import Any
 
 import pydantic
 
-from nearsocket.control import _read_pyinfra, schema
+from nearsocket.control import _read_pyinfra, schema, settings
 from nearsocket.control.inventory import Inventory
+from nearsocket.control.serve_schema import ServingKeys
 from nearsocket.control.target import Ssh, Sudo, Target, Way
 from nearsocket.control.transport.process import Children, run
 from nearsocket.model import cpulist
@@ -70,16 +71,20 @@ def member(
     name: str, connector: str, groups: list[str], data: Mapping[str, Any], where: str
 ) -> tuple[Target, tuple[schema.WaiverEntry, ...]]:
     """One host of an inventory, and the waivers in its data. `connector` is `ssh`, `local` or the class of another one."""
-    try:
-        known = schema.HostData.model_validate(dict(data))
-    except pydantic.ValidationError as error:
-        raise UsageError(f"{where}: host {name}: {schema.say(schema.worst(error))}") from None
+    known = schema.read_data(data, f"{where}: host {name}")
     if connector not in ("ssh", "local"):
         raise UsageError(
             f"{where}: host {name}: expected a host that is reached over SSH, or @local, found {connector}",
             "an audit through any other connector: pyinfra INVENTORY deploys/audit.py",
         )
     plain = name.removeprefix("@ssh/").removeprefix("@nearsocket/")
+    level = ServingKeys(
+        serve=known.nearsocket_serve,
+        replicas=known.nearsocket_replicas,
+        tune=known.nearsocket_tune,
+        reserved_cores=known.nearsocket_reserved_cores,
+    )
+    serving = any(value is not None for value in (level.serve, level.replicas, level.tune, level.reserved_cores))
     target = Target(
         name=plain,
         way=Way.LOCAL if connector == "local" else Way.SSH,
@@ -88,6 +93,7 @@ def member(
         near=cpulist.parse(known.nearsocket_near) if known.nearsocket_near is not None else None,
         groups=frozenset(groups),
         maintenance=known.nearsocket_maintenance.maintenance() if known.nearsocket_maintenance else None,
+        settings=settings.settings([level], f"{where}: host {plain}") if serving else None,
     )
     return target, known.nearsocket_waivers
 

@@ -18,18 +18,26 @@ _LONGEST_NAME = 200
 _BEGINNING = b'{"schema"'
 
 
-def from_answer(answer: Answer) -> Snapshot:
-    """The snapshot that a host's program wrote. Raises TransportError where it is cut or something else."""
+def from_answer(answer: Answer, host: str) -> Snapshot:
+    """The snapshot that the program on `host` wrote. Raises TransportError where it is cut or something else.
+
+    The program repeats the name that it was given. An answer under another name is no answer of ours: it would take
+    another host's waivers and its file.
+    """
     start = max(0, answer.stdout.find(_BEGINNING))
     text = answer.stdout[start:].decode("utf-8", "replace").strip()
     if not text:
         message, hint = "expected a snapshot, found an empty answer", "look at what the login shell of that host does"
         raise TransportError(Trouble.ANSWER, message, hint, answer.stderr)
     try:
-        return from_json(text.partition("\n")[0] if start or text.startswith(_BEGINNING.decode()) else text)
+        snapshot = from_json(text.partition("\n")[0] if start or text.startswith(_BEGINNING.decode()) else text)
     except SnapshotError as error:
         hint = "the answer was cut or is another program's: audit it again, and look at what the login shell of that host writes"
         raise TransportError(Trouble.ANSWER, error.message, hint, answer.stderr) from None
+    if snapshot.host != host:
+        message = f"expected the snapshot of {host!a}, found one that names itself {snapshot.host[:100]!a}"
+        raise TransportError(Trouble.ANSWER, message, "look at what answers under that name", answer.stderr)
+    return snapshot
 
 
 def from_file(path: Path) -> Snapshot:

@@ -8,11 +8,23 @@ from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
 
+from nearsocket.model.check import Afterwards
 from nearsocket.model.finding import Evidence, Finding, Status, Waived
 from nearsocket.model.report import Maintenance
 
 #: The finding that a waiver without anything to waive becomes.
 UNUSED_ID = "host.waiver-unused"
+UNUSED = Afterwards(
+    UNUSED_ID,
+    "Every waiver of the inventory waives something, and has not ended.",
+    """Judged once all hosts are, over the inventory's waivers; a waiver whose hosts were not audited, or whose check did not run on
+each of them, is not judged. It cannot be waived itself.
+
+- warn: nothing fails, warns or is unknown where the waiver holds, so that it hides what comes next; or its last day is over,
+  and its findings count again.
+- pass, fail, unknown and not-applicable cannot occur: a waiver that is needed and in force shows on the finding that it waives.""",
+    "host",
+)
 _WAIVABLE = (Status.FAIL, Status.WARN, Status.UNKNOWN)
 
 

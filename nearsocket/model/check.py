@@ -48,6 +48,17 @@ class Check:
         return tuple(found)
 
 
+@dataclass(frozen=True)
+class Afterwards:
+    """A finding that no function of one host gives, since it is about the whole audit; listed and documented like a check."""
+
+    id: str
+    summary: str
+    explanation: str
+    concern: str
+    core: bool = False
+
+
 def check(id: str) -> Callable[[CheckFunction], CheckFunction]:
     """Mark a function as the check `id` (`concern.kebab-case`); its docstring is the check's documentation.
 

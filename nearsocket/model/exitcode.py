@@ -14,6 +14,11 @@ WORST_FIRST = (EXIT_FAILURES, EXIT_UNKNOWN, EXIT_WARNINGS, EXIT_CLEAN)
 SEVERITY = (Status.NOT_APPLICABLE, Status.PASS, Status.WARN, Status.UNKNOWN, Status.FAIL)
 
 
+def severity(status: Status) -> int:
+    """How bad a status is beside others: 0 (not-applicable) to 4 (fail)."""
+    return SEVERITY.index(status)
+
+
 def worst_of(codes: Iterable[int]) -> int:
     """The worst of several codes in the order 2, 3, 1, 0; 0 where there is none. A code outside these four outranks them."""
     seen = set(codes)
@@ -43,4 +48,4 @@ def exit_code(findings: Iterable[Finding], strict: bool = False) -> int:
 
 def worst_status(statuses: Iterable[Status]) -> Status:
     """The worst of several statuses: fail, unknown, warn, pass, not-applicable; unknown where there is none."""
-    return max(statuses, key=SEVERITY.index, default=Status.UNKNOWN)
+    return max(statuses, key=severity, default=Status.UNKNOWN)

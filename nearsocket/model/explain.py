@@ -88,7 +88,12 @@ def _numa_maps(file: str, text: str, near: Optional[frozenset[int]]) -> Explaine
     if maps.cut and finding.status is not Status.FAIL:
         line = maps.cut[0]
         what = f"line {line.number}: the line of {line.file} is cut; expected it to end in kernelpagesize_kB"
-        finding = unknown(file, what, _lines((cut.number, cut.text) for cut in maps.cut), "paste the whole file")
+        finding = unknown(
+            file,
+            what,
+            _lines((cut.number, cut.text) for cut in maps.cut),
+            "sudo cat /proc/PID/numa_maps > FILE  # the whole of it, and judge that file",
+        )
         return _result(file, Kind.NUMA_MAPS, {}, [(PLACEMENT_ID, finding)])
     return _result(file, Kind.NUMA_MAPS, facts.numa_maps(maps), [(PLACEMENT_ID, finding)])
 
@@ -103,7 +108,7 @@ def _topology(file: str, text: str, _: Optional[frozenset[int]]) -> Explained:
     try:
         table = topology.parse(text)
     except TopologyError as error:
-        finding = unknown(file, str(error), _lines([(error.number, error.line)]), f"{TOPO} > topo.txt, and judge that file")
+        finding = unknown(file, str(error), _lines([(error.number, error.line)]), f"{TOPO} > FILE  # and judge that file")
         return _result(file, Kind.TOPOLOGY, {}, [(gpunode.GPU_NODE, finding)])
     return _result(file, Kind.TOPOLOGY, facts.topology(table), list(_gpus(table)))
 
@@ -119,7 +124,7 @@ def _numactl(file: str, text: str, near: Optional[frozenset[int]]) -> Explained:
     try:
         hardware = numactl.parse(text)
     except NumactlError as error:
-        finding = unknown(file, str(error), (), f"{NUMACTL} > numactl.txt, and judge that file")
+        finding = unknown(file, str(error), (), f"{NUMACTL} > FILE  # and judge that file")
         return _result(file, Kind.NUMACTL_HARDWARE, {}, [(population.NODE_POPULATION, finding)])
     if not hardware.numa:
         shown = (Evidence(NUMACTL, "No NUMA available on this system"),)

@@ -22,8 +22,6 @@ REFERENCE_COUNT_BYTES = 4
 RING_BASE_BYTES = 4096 + 524_288 + 4_915_200
 #: NCCL_BUFFSIZE's default (src/init.cc, DEFAULT_BUFFSIZE).
 BUFFSIZE_BYTES = 1 << 22
-#: The default ring buffer, as NCCL's log names it (without the reference count).
-RING_BYTES = RING_BASE_BYTES + BUFFSIZE_BYTES
 #: Ring sizes for every NCCL_BUFFSIZE that is a power of two from 64 KiB to 1 GiB.
 RING_SIZES = frozenset(RING_BASE_BYTES + (1 << exponent) for exponent in range(16, 31))
 #: Pool sizes of 2.18, 2.20, 2.21-2.22, 2.23, 2.24, 2.25, 2.26-2.27 and 2.28-2.30.

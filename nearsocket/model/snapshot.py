@@ -128,7 +128,7 @@ def _source(name: str, entry: Any) -> Source:
         text, reason = entry.get("text"), entry.get("reason")
         if not (text is None or isinstance(text, str)) or not (reason is None or isinstance(reason, str)):
             raise TypeError("text and reason are texts")
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         raise SnapshotError(
             f"source {name!r} in the snapshot: expected {{status, text or data, reason, took_s}}, found {str(entry)[:80]!r}"
         ) from None

@@ -32,6 +32,11 @@ def one_line(text: str, limit: int = 0) -> str:
     return safe if not limit or len(safe) <= limit else safe[: max(limit - 3, 0)] + "..."
 
 
+def brief(text: str, limit: int = 120) -> str:
+    """As `one_line`, short enough for a sentence."""
+    return one_line(text, limit)
+
+
 def visible(text: str) -> str:
     """As `one_line`, for a text of several lines: the line feeds stay, tabs become four spaces, CR LF is one line feed."""
     return "\n".join(one_line(line) for line in text.replace("\r\n", "\n").replace("\t", "    ").split("\n"))

@@ -1,4 +1,4 @@
-"""The program's entry on a server: `collect --timeout SECONDS --host NAME` prints one snapshot as JSON."""
+"""The program's entry on a server: `collect` prints one snapshot as JSON; `image` applies the patch kit or builds the image."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ def main(argv: Optional[list[str]] = None) -> NoReturn:
 def _run(words: list[str]) -> int:
     timeout_s, host = 60.0, None
     action, rest = (words[0], words[1:]) if words else ("", [])
+    if action == "image":
+        from nearsocket.onhost.image.entry import run
+
+        return run(rest)
     if action != "collect":
         return _usage(f"expected collect, found {action!r}")
     if len(rest) % 2:

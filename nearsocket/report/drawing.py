@@ -9,13 +9,14 @@ from rich.text import Text
 
 from nearsocket.model import cpulist
 from nearsocket.model.host import Buffer, Gpu, Host, Node, NodeMemory, PciLink, Replica
+from nearsocket.model.parsers.pci import GENERATIONS
 from nearsocket.report import placement
 from nearsocket.report.boxes import GAP, Boxes, Cell
 from nearsocket.report.text import FAR, GIB, MIB, NEAR, QUIET, Pen, size, wrap
 
 _BOX_MIN, _BOX_MAX = 38, 62
-#: Transfer rate in GT/s to PCI Express generation (PCI Express Base Specification 6.0).
-_GENERATION = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+#: Transfer rate in GT/s to PCI Express generation.
+_GENERATION = {speed_gts: generation for generation, speed_gts in GENERATIONS.items()}
 
 
 @dataclass(frozen=True)

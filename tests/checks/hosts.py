@@ -34,8 +34,13 @@ def log(lines: tuple[str, ...]) -> str:
 
 
 def ranks(count: int = 2, **changes: Any) -> tuple[Process, ...]:
-    """The ranks of the default replica, all changed alike."""
-    return tuple(dataclasses.replace(build.process(4242 + rank, rank), **changes) for rank in range(count))
+    """The ranks of the default replica, all changed alike; each writes the same log under its own process number."""
+    made = []
+    for rank in range(count):
+        one = dataclasses.replace(build.process(4242 + rank, rank), **changes)
+        text = one.nccl_log.replace(":4242:4242 [0]", f":{one.pid}:{one.pid} [{rank}]") if one.nccl_log else None
+        made.append(dataclasses.replace(one, nccl_log=text))
+    return tuple(made)
 
 
 def running(count: int = 2, box: dict[str, Any] | None = None, more: dict[str, Any] | None = None, **changes: Any) -> Host:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -58,11 +59,23 @@ def test_a_cdi_name_that_no_file_defines_warns(cdi: str, wanted: str) -> None:
 def test_no_container_asked_for_a_gpu(id: str) -> None:
     read = {"containers": build.source(data=[])}
     assert status(id, host_with(read, containers=(build.container(gpu_requests=()),))) == "not-applicable"
-    assert status(id, host_with(read, containers=())) == "not-applicable"
-    assert (
-        status(id, host_with({"containers": build.source(status="absent", reason="no docker")}, containers=())) == "not-applicable"
-    )
+    assert status(id, host_with(read, containers=(), processes=())) == "not-applicable"
+    none = {"containers": build.source(status="absent", reason="no docker")}
+    assert status(id, host_with(none, containers=(), processes=())) == "not-applicable"
     assert status(id, host_with({"containers": build.source(status="denied")}, containers=())) == "unknown"
+
+
+@pytest.mark.parametrize("id", [VISIBLE, RELOAD])
+def test_a_gpu_in_a_container_that_neither_runtime_knows_is_unknown(id: str) -> None:
+    pod = "e4d1" * 16
+    processes = tuple(dataclasses.replace(p, container=pod) for p in build.host().processes)
+    silent = {"containers": build.source(status="absent", reason="neither docker nor podman is there")}
+    for others in ((), (build.container(id="f" * 64, gpu_requests=()),)):
+        found = one(id, host_with(silent, containers=others, processes=processes))
+        assert found.status.value == "unknown"
+        assert pod[:12] in found.summary
+    plain = tuple(dataclasses.replace(p, container=None) for p in processes)
+    assert status(id, host_with(silent, containers=(), processes=plain)) == "not-applicable"
 
 
 @pytest.mark.parametrize(

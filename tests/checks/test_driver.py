@@ -152,8 +152,63 @@ def test_a_module_of_another_version_than_the_libraries_warns() -> None:
 def test_no_module_anywhere_is_not_applicable_and_no_list_is_unknown() -> None:
     assert status(NEXT, images(KERNEL, {KERNEL: []})) == "not-applicable"
     assert status(NEXT, host_with({"kernel.images": build.source(status="denied")})) == "unknown"
+    outside = build.source(status="absent", reason="no folder /lib/modules")
+    assert status(NEXT, host_with({"kernel.images": outside})) == "not-applicable"
 
 
 def test_kernel_releases_sort_by_their_numbers() -> None:
     releases = ["6.9.0-1-amd64", "6.10.0-1-amd64", "6.10.0-12-amd64", "6.10.0-2-amd64"]
     assert sorted(releases, key=release_key) == [releases[0], releases[1], releases[3], releases[2]]
+
+
+def switched(unit: str, version: str | None = "Fabric Manager version is : 580.95.05", switches: int = 4, **changes: Any) -> Host:
+    return host_with({"fabricmanager": build.source(data={"unit": unit, "version": version, "nvswitches": switches})}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("host", "wanted", "words"),
+    [
+        (switched("active"), "pass", "fabric manager"),
+        (switched("active", None), "pass", "fabric manager"),
+        (switched("active", "580.95.07"), "fail", "fabric manager is 580.95.07 and the module 580.95.05"),
+        (switched("inactive"), "fail", "4 NVSwitches, but fabric manager does not run (inactive)"),
+        (switched("failed", None), "fail", "does not run (failed)"),
+        (switched("absent", None), "fail", "does not run (absent)"),
+        (switched("inactive", "470.1.1", 0), "pass", "everywhere"),
+    ],
+)
+def test_fabric_manager_must_run_at_the_drivers_version_where_nvswitches_are(host: Host, wanted: str, words: str) -> None:
+    read = dataclasses.replace(host, sources={**host.sources, "processes": build.source(data=[])})
+    finding = one(MATCH, read)
+    assert (finding.status.value, words in finding.summary) == (wanted, True)
+
+
+def test_a_fabric_manager_in_a_container_is_known_by_its_process_and_unknown_where_it_may_be_hidden() -> None:
+    inside = switched("absent", None, processes=(build.process(comm="nv-fabricmanage"),))
+    assert status(MATCH, inside) == "pass"
+    hidden = switched("absent", None)
+    sources = {**hidden.sources, "processes": build.source(data=[], reason="no permission to look into 9 of 99 processes")}
+    assert status(MATCH, dataclasses.replace(hidden, sources=sources)) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("/etc/modprobe.d/x.conf", "blacklist nouveau"),
+        ("/etc/modprobe.d/x.conf", "install nouveau /bin/false"),
+        ("/usr/lib/modprobe.d/x.conf", "alias nouveau off"),
+    ],
+)
+def test_a_blacklist_that_is_there_already_is_told_and_the_cure_is_the_initial_ram_disk(source: str, text: str) -> None:
+    sources = {"modprobe": build.source(data={source: f"# words\n{text}\n"})}
+    finding = one(RIVAL, host_with(sources, modules=frozenset({"nvidia", "nouveau"})))
+    assert finding.status.value == "warn" and "blacklisted already" in (finding.remedy or "")
+    assert (f"modprobe {source}", text) in [(piece.source, piece.text) for piece in finding.evidence]
+    other = host_with({"modprobe": build.source(data={source: "blacklist nouveau_x"})}, modules=frozenset({"nouveau"}))
+    assert "modprobe.d/gpu-blacklist.conf" in (one(RIVAL, other).remedy or "")
+
+
+def test_the_kernels_command_line_keeps_modules_away_too() -> None:
+    line = build.source(text="ro modprobe.blacklist=nouveau,nova_core quiet")
+    finding = one(RIVAL, host_with({"kernel.cmdline": line}, modules=frozenset({"nvidia", "nouveau", "nova_core"})))
+    assert "blacklisted already" in (finding.remedy or "")

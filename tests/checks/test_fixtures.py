@@ -53,7 +53,7 @@ SHOWN: dict[str, dict[str, str]] = {
     "sparse-nodes": {},
     "grace": {},
     "cxl-node": {"topology.node-population": "warn"},
-    "memoryless-node": {"topology.node-population": "fail"},
+    "memoryless-node": {"topology.node-population": "fail", "memory.near-free": "fail"},
     "sources-disagree": {"topology.gpu-node": "fail", "memory.near-free": "unknown"},
     "no-source-knows": {"topology.gpu-node": "unknown", "memory.near-free": "unknown"},
     "vfio": {"driver.conflicting-module": "warn"},

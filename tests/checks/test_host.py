@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from nearsocket.model.finding import Evidence
 from nearsocket.model.host import Host, Package
-from nearsocket.model.verdicts.reachable import unreachable, unusable
+from nearsocket.model.verdicts.reachable import unclear, unreachable, unusable
 from tests import build
 from tests.checks.judging import host_with, one, status
 
@@ -29,11 +30,20 @@ def test_what_a_plain_user_may_not_read_is_named_and_does_not_warn() -> None:
     assert "docker.info" in finding.summary
 
 
-@pytest.mark.parametrize("how", ["timeout", "error"])
-def test_a_source_without_an_answer_warns(how: str) -> None:
-    finding = one(REACHABLE, host_with({"nvidia.topo": build.source(status=how, reason="8 s")}))
+@pytest.mark.parametrize(
+    ("name", "how"), [("nvidia.topo", "timeout"), ("nvidia.topo", "error"), ("dkms", "timeout"), ("nvml", "error")]
+)
+def test_a_source_without_an_answer_warns(name: str, how: str) -> None:
+    finding = one(REACHABLE, host_with({name: build.source(status=how, reason="8 s")}))
     assert finding.status.value == "warn"
-    assert "nvidia.topo" in finding.summary
+    assert name in finding.summary
+
+
+def test_a_tool_that_ends_in_an_error_was_reached_and_is_named() -> None:
+    bad = {name: build.source(status="error", reason="exit code 1") for name in ("dkms", "numactl")}
+    finding = one(REACHABLE, host_with(bad))
+    assert finding.status.value == "pass"
+    assert "2 ended in an error: dkms, numactl" in finding.summary
 
 
 def test_a_snapshot_of_nothing_is_unknown() -> None:
@@ -42,11 +52,12 @@ def test_a_snapshot_of_nothing_is_unknown() -> None:
 
 
 def test_the_findings_of_a_host_without_a_snapshot() -> None:
-    silent = unreachable("gpu1; id", "connection timed out after 10 s")
-    assert (silent.id, silent.status.value) == (REACHABLE, "unknown")
-    assert silent.remedy == "ssh 'gpu1; id' true"
-    old = unusable("gpu1", "expected Python 3.9, found 3.6.15", "sudo apt-get install python3")
-    assert (old.id, old.status.value, old.remedy) == (REACHABLE, "fail", "sudo apt-get install python3")
+    evidence = Evidence("ssh", "words")
+    for made, expected in ((unreachable, "fail"), (unusable, "fail"), (unclear, "unknown")):
+        finding = made("gpu1", "expected this, found that", "do this", evidence)
+        assert (finding.id, finding.status.value, finding.subject) == (REACHABLE, expected, "gpu1")
+        assert finding.summary.endswith(": expected this, found that")
+        assert (finding.remedy, finding.evidence) == ("do this", (evidence,))
 
 
 def tuned(profile: str, conf: str = "", **sysctl: str) -> Host:
@@ -108,6 +119,22 @@ def test_dnf_replaces_only_where_its_file_says_so(conf: str, wanted: str) -> Non
     finding = one(UPGRADES, host)
     assert finding.status.value == wanted
     assert wanted == "pass" or "dnf versionlock add" in (finding.remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("timer", "conf", "wanted"),
+    [
+        ("dnf-automatic-install.timer", "", "warn"),
+        ("dnf-automatic-install.timer", "apply_updates = no", "warn"),
+        ("dnf5-automatic.timer", "apply_updates = yes", "warn"),
+        ("dnf5-automatic.timer", "apply_updates = no", "pass"),
+        ("dnf-automatic-notifyonly.timer", "apply_updates = yes", "pass"),
+    ],
+)
+def test_every_timer_of_dnf_is_judged_by_what_it_does(timer: str, conf: str, wanted: str) -> None:
+    finding = one(UPGRADES, upgrades({"/etc/dnf/automatic.conf": conf} if conf else {}, timer=timer, os_id="rhel"))
+    assert finding.status.value == wanted
+    assert wanted == "pass" or timer in finding.summary
 
 
 def test_a_host_without_systemd_has_no_such_timers() -> None:

@@ -165,6 +165,17 @@ def test_what_even_root_may_not_see_is_no_gap_on_a_host_without_gpus() -> None:
     assert one(PLACEMENT, running).status is Status.PASS
 
 
+def test_nvml_listing_no_process_of_any_user_is_proof_that_nothing_runs() -> None:
+    idle = build.host(processes=())
+    partly = {**idle.sources, "processes": build.source(data=[], reason="no permission to look into 1 of 291 processes")}
+    told = {"gpus": [{"processes": []}, {"processes": []}]}
+    finding = one(PLACEMENT, dataclasses.replace(idle, sources={**partly, "nvml": build.source(data=told)}))
+    assert finding.status is Status.NOT_APPLICABLE and finding.evidence[0].source == "nvml"
+    for silent in ({"gpus": [{"processes": []}]}, {"gpus": [{"processes": []}, {"processes": None}]}, {"gpus": "x"}, None):
+        sources = {**partly, "nvml": build.source(data=silent)}
+        assert one(PLACEMENT, dataclasses.replace(idle, sources=sources)).status is Status.UNKNOWN
+
+
 def test_each_replica_is_judged_by_its_own_gpus() -> None:
     gpus = (build.gpu(0, node=0, socket=0, claims=()), build.gpu(1))
     a = build.process(4242, 0, buffers=(build.buffer("a", {0: RING}, pids=(4242,)),), policy="bind:0")
@@ -229,8 +240,8 @@ def test_one_process_with_the_only_gpu_has_nobody_to_exchange_with() -> None:
     alone = build.host(processes=hosts.ranks(1, buffers=()), gpus=(build.gpu(0),))
     assert one(PLACEMENT, alone).status is Status.NOT_APPLICABLE
     assert one(ENFORCED, alone).status is Status.NOT_APPLICABLE
-    two = build.host(processes=hosts.ranks(1, buffers=()))
-    assert one(PLACEMENT, two).status is Status.UNKNOWN
+    unread = build.host(processes=hosts.ranks(1, buffers=(), buffers_reason="permission denied"), gpus=(build.gpu(0),))
+    assert one(PLACEMENT, unread).status is Status.UNKNOWN
 
 
 def test_gpus_on_a_socket_without_memory_are_far_from_everything_and_no_bind_is_offered() -> None:

@@ -143,6 +143,93 @@ def test_a_conf_file_mounted_into_the_container_counts() -> None:
     assert one(CONF, conf({"/etc/nccl.conf": "NCCL_DEBUG=WARN"}, host)).status is Status.WARN
 
 
+PIN = {"NCCL_CUMEM_ENABLE": "1"}
+ROOT = "/proc/4242/root"
+
+
+def boxed(**environ: str) -> Host:
+    return build.host(containers=(build.container(environ=environ),))
+
+
+@pytest.mark.parametrize(
+    ("files", "host", "status", "text"),
+    [
+        ({f"{ROOT}/etc/nccl.conf": "NCCL_CUMEM_HOST_ENABLE=0"}, boxed(**PIN), Status.FAIL, "undoes"),
+        ({"/proc/9999/root/etc/nccl.conf": "NCCL_CUMEM_HOST_ENABLE=0"}, boxed(**PIN), Status.PASS, "reads none"),
+        ({f"{ROOT}/etc/nccl.conf": "NCCL_DEBUG=WARN"}, boxed(**PIN), Status.PASS, f"reads {ROOT}/etc/nccl.conf"),
+        ({f"{ROOT}{ROOTS_FILE}": "NCCL_DEBUG=WARN"}, boxed(NCCL_DEBUG="INFO"), Status.WARN, "which wins"),
+        (
+            {f"{ROOT}/etc/nccl.conf": "NCCL_X=1", f"{ROOT}{ROOTS_FILE}": "NCCL_X=2"},
+            boxed(),
+            Status.WARN,
+            f"{ROOT}{ROOTS_FILE} sets 2, which wins",
+        ),
+        (
+            {f"{ROOT}/etc/nccl.conf": "NCCL_DEBUG=WARN", "/proc/4243/root/etc/nccl.conf": "NCCL_DEBUG=WARN"},
+            boxed(),
+            Status.PASS,
+            f"reads {ROOT}/etc/nccl.conf without",
+        ),
+        (
+            {f"{ROOT}/opt/n.conf": "NCCL_X=2", f"{ROOT}/etc/nccl.conf": "NCCL_X=1"},
+            boxed(NCCL_CONF_FILE="/opt/n.conf"),
+            Status.WARN,
+            f"{ROOT}/opt/n.conf sets 2, which wins",
+        ),
+        (
+            {f"{ROOT}{ROOTS_FILE}": "NCCL_X=2", f"{ROOT}/opt/n.conf": "NCCL_X=1"},
+            boxed(NCCL_CONF_FILE="/opt/n.conf", NCCL_X="1"),
+            Status.PASS,
+            "without conflict",
+        ),
+        ({f"{ROOT}/opt/n.conf": "<absent>"}, boxed(NCCL_CONF_FILE="/opt/n.conf"), Status.WARN, "names a file that is not there"),
+        (
+            {"/proc/4243/cwd/n.conf": "NCCL_X=2"},
+            boxed(NCCL_CONF_FILE="n.conf", NCCL_X="1"),
+            Status.WARN,
+            "cwd/n.conf sets NCCL_X=2",
+        ),
+        ({"/proc/9/cwd/n.conf": "NCCL_X=2"}, boxed(NCCL_CONF_FILE="n.conf"), Status.UNKNOWN, "NCCL_CONF_FILE=n.conf"),
+        ({"/opt/n.conf": "NCCL_X=2"}, boxed(NCCL_CONF_FILE="/opt/n.conf"), Status.UNKNOWN, "NCCL_CONF_FILE=/opt/n.conf"),
+        ({"/proc/9999/root/opt/n.conf": ""}, boxed(NCCL_CONF_FILE="/opt/n.conf"), Status.UNKNOWN, "NCCL_CONF_FILE=/opt/n.conf"),
+        (
+            {"/etc/nccl.conf": "NCCL_CUMEM_ENABLE=1", f"{ROOT}/etc/nccl.conf": "NCCL_CUMEM_ENABLE=1"},
+            boxed(**PIN),
+            Status.PASS,
+            "without conflict",
+        ),
+        ({"/etc/nccl.conf": "NCCL_X=1", "/proc/1/root/etc/nccl.conf": "NCCL_X=2"}, build.host(processes=()), Status.PASS, "2 conf"),
+    ],
+)
+def test_a_containers_own_conf_files_are_judged_as_it_sees_them(
+    files: dict[str, str], host: Host, status: Status, text: str
+) -> None:
+    found = one(CONF, conf(files, host))
+    assert found.status is status
+    assert text in found.summary
+
+
+@pytest.mark.parametrize("destination", ["/opt/other.conf", "/etc/nccl.conf.d/a"])
+def test_a_file_mounted_where_nccl_does_not_look_does_not_count(destination: str) -> None:
+    box = build.container(mounts=(("/etc/nccl.conf", destination, "bind"),), environ={"NCCL_DEBUG": "INFO"})
+    assert one(CONF, conf({"/etc/nccl.conf": "NCCL_DEBUG=WARN"}, build.host(containers=(box,)))).status is Status.PASS
+
+
+@pytest.mark.parametrize("path", ["/etc/nccl.conf", f"{ROOT}/etc/nccl.conf"])
+def test_a_file_that_is_there_and_was_not_read_is_unknown_for_who_reads_it(path: str) -> None:
+    entry = "<unread: a link, not followed>"
+    reader = build.host() if path.startswith(ROOT) else bare()
+    found = one(CONF, conf({path: entry}, reader))
+    assert found.status is Status.UNKNOWN
+    assert f"{path} is there and was not read" in found.summary
+    assert "a link, not followed" in found.summary
+    other = dataclasses.replace(
+        reader, processes=tuple(dataclasses.replace(p, pid=p.pid + 9, container="f" * 12) for p in reader.processes)
+    )
+    other = dataclasses.replace(other, replicas=(build.replica(other.processes),), containers=(build.container(id="f" * 12),))
+    assert one(CONF, conf({path: entry, "/x": "NCCL_X=1"}, other)).status is Status.PASS
+
+
 def test_unread_conf_files_are_unknown() -> None:
     for source in (build.source(status="denied", reason="permission"), build.source(status="timeout")):
         host = build.host()

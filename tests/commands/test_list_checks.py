@@ -18,8 +18,10 @@ OWN = 'from nearsocket.model.check import check\n\n\n@check(id="site.own")\ndef 
 
 
 def test_every_check_has_a_line_and_core_ones_a_mark() -> None:
-    lines = CliRunner().invoke(list_checks, []).output.splitlines()
-    assert len(lines) == len(load([ROOT / "checks"]))
+    lines = CliRunner().invoke(list_checks, []).stdout.splitlines()
+    assert len(lines) == len(load([ROOT / "checks"])) + 1
+    assert "host.waiver-unused" in [line.split()[0] for line in lines]
+    assert [line.split()[0] for line in lines] == sorted(line.split()[0] for line in lines)
     marked = {line.split()[0] for line in lines if line.split()[1] == "*"}
     assert {"host.reachable", "topology.gpu-node"} <= marked
     assert "memory.near-free" not in marked
@@ -27,7 +29,7 @@ def test_every_check_has_a_line_and_core_ones_a_mark() -> None:
 
 
 def test_json_is_a_list_of_objects() -> None:
-    listed = json.loads(CliRunner().invoke(list_checks, ["--json"]).output)
+    listed = json.loads(CliRunner().invoke(list_checks, ["--json"]).stdout)
     by_id = {entry["id"]: entry for entry in listed}
     assert by_id["topology.gpu-node"]["core"] is True
     assert by_id["memory.near-free"]["concern"] == "memory"
@@ -41,6 +43,12 @@ def test_a_users_folder_is_listed_and_its_escapes_do_not_reach_the_terminal(tmp_
     assert "\x1b" not in done.output
 
 
+def test_where_the_checks_came_from_is_said_beside_the_list(tmp_path: Path) -> None:
+    (tmp_path / "site.py").write_text(OWN)
+    done = CliRunner().invoke(list_checks, ["--json", "--checks", str(tmp_path)])
+    assert done.stderr == f"checks from {ROOT / 'checks'}, {tmp_path}\n"
+
+
 def test_a_broken_folder_is_the_commands_error(tmp_path: Path) -> None:
     done = CliRunner().invoke(list_checks, ["--checks", str(tmp_path / "no")])
     assert isinstance(done.exception, UsageError)
@@ -49,7 +57,7 @@ def test_a_broken_folder_is_the_commands_error(tmp_path: Path) -> None:
 def test_pages_are_written_once_and_pages_of_no_check_removed(tmp_path: Path) -> None:
     checks = load([ROOT / "checks"])
     first = docs.write(tmp_path, checks)
-    assert len(first) == len(checks) + 1
+    assert len(first) == len(checks) + 2  # the index, and the finding about waivers
     assert docs.write(tmp_path, checks) == []
     own = tmp_path / "notes.md"
     own.write_text("a person's page")

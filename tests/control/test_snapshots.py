@@ -24,13 +24,13 @@ def answer(text: str | bytes) -> Answer:
 
 def test_the_snapshot_is_found_behind_what_a_login_shell_says() -> None:
     text = "Welcome\n{not ours}\n" + snapshot().to_json(indent=None) + "\nlogout\n"
-    assert snapshots.from_answer(answer(text)) == snapshot()
+    assert snapshots.from_answer(answer(text), "gpu1") == snapshot()
 
 
 @given(st.binary(max_size=200))
 def test_any_other_answer_is_one_line(data: bytes) -> None:
     with pytest.raises(TransportError) as caught:
-        snapshots.from_answer(answer(data))
+        snapshots.from_answer(answer(data), "gpu1")
     assert caught.value.trouble is Trouble.ANSWER
     assert "\n" not in caught.value.message
 
@@ -38,7 +38,13 @@ def test_any_other_answer_is_one_line(data: bytes) -> None:
 @given(st.integers(min_value=0, max_value=len(snapshot().to_json(indent=None)) - 1))
 def test_a_snapshot_cut_anywhere_is_told(length: int) -> None:
     with pytest.raises(TransportError):
-        snapshots.from_answer(answer(snapshot().to_json(indent=None)[:length]))
+        snapshots.from_answer(answer(snapshot().to_json(indent=None)[:length]), "gpu1")
+
+
+def test_a_host_that_names_itself_otherwise_is_no_answer() -> None:
+    with pytest.raises(TransportError, match="expected the snapshot of 'gpu1', found one that names itself 'gpu2'") as caught:
+        snapshots.from_answer(answer(snapshot("gpu2").to_json()), "gpu1")
+    assert caught.value.trouble is Trouble.ANSWER
 
 
 def test_a_saved_snapshot_reads_back_and_replaces_an_older_one(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import time
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -104,3 +106,35 @@ def test_a_process_pasted_several_times_counts_once(order: list[int], again: int
     process = next(t for t in TEXTS if t.startswith("55d0a1c00000") and "nccl-Qr5tU8" in t and "kB=4\n" in t and "\r" not in t)
     once, often = explain("f", process).facts, explain("f", process * (again + 1)).facts
     assert once["buffers"] == often["buffers"]
+
+
+@pytest.mark.parametrize(
+    "piece", ["a", " ", "9", "a:1:", "[", "\x1b]", "NCCL ", " NCCL rank via ", "GPU0 X ", "node 0 ", "0,", "7f3000000000 "]
+)
+def test_one_endless_line_is_judged_in_linear_time(piece: str) -> None:
+    started = time.process_time()
+    heads = (
+        *("", "NCCL version 2.3", "NCCL_X set by environment to 1", "node 0 cpus:", "\tGPU0\tCPU Affinity\n", "-> 1[5] via a"),
+        *(
+            "GPU",
+            "\tGPU0\tCPU Affinity\nGPU0 X ",
+            "rank 1",
+            "NCCL INFO rank 1 nranks 1",
+            "NCCL INFO Affinity for GPU ",
+            "N0=",
+            "/proc/",
+        ),
+        *(
+            "available: 1 nodes (0)\nnode distances:\nnode   0\n  0: ",
+            "node 0 size: ",
+            "NCCL INFO CUMEM Host Alloc Size 1 pointer 0 numa ",
+        ),
+        *(
+            "NCCL INFO MMAP allocated shareable host buffer a size ",
+            "7f3000000000 default file=/dev/shm/nccl-abcdef N",
+            "cudaDriverVersion ",
+        ),
+    )
+    for head in heads:
+        explain("file", head + piece * (60_000 // len(piece)))
+    assert time.process_time() - started < 20

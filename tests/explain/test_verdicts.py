@@ -168,6 +168,11 @@ def log(*lines: str) -> nccl_log.NcclLog:
         (["NCCL version 2.23.4+cuda12.6"], "nccl-version", "2.23.4 has cuMem for host memory off"),
         (["NCCL version 2.27.7+cuda11.8"], "nccl-build", "built for CUDA 11.8"),
         (["cudaDriverVersion 12040"], "driver-version", "CUDA 12.4"),
+        (
+            ["NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl- (size 0), error: Invalid argument (22)"],
+            "ranks-disagree",
+            "ranks disagree",
+        ),
         (["cuMem host allocations do not appear to be working; falling back"], "sys-nice", "SYS_NICE"),
     ],
 )
@@ -205,10 +210,13 @@ def test_buffers_refute_a_version_or_driver_but_not_another_ranks_setting() -> N
     assert judge_log(off).status is Status.FAIL
 
 
-def test_a_shared_process_is_told_by_communicator_device_or_sender() -> None:
+def test_a_shared_process_is_told_by_communicator_gpu_or_sender() -> None:
     start = "node7:9:{tid} [{dev}] NCCL INFO ncclCommInitRank comm 0x{rank} rank {rank} nranks 2 cudaDev {dev} commId 0xabc\n"
     by_id = nccl_log.parse(start.format(tid=1, dev=0, rank=0) + start.format(tid=2, dev=0, rank=1))
     assert by_id.shared_process
+    comm = "node7:9:1 [0] NCCL INFO comm 0x{rank} rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId {bus} - Init COMPLETE\n"
+    assert nccl_log.parse(comm.format(rank=0, bus="1000") + comm.format(rank=1, bus="2000")).shared_process
+    assert not nccl_log.parse(comm.format(rank=0, bus="1000") + comm.format(rank=1, bus="1000")).shared_process
     send = "node7:9:1 [0] NCCL INFO Channel 00 : {a}[{a}] -> {b}[{b}] via SHM/direct\n"
     assert nccl_log.parse(send.format(a=0, b=1) + send.format(a=1, b=0)).shared_process
     assert not nccl_log.parse(send.format(a=0, b=1) * 2).shared_process
@@ -220,3 +228,12 @@ def test_placement_from_a_log_names_the_far_lines() -> None:
     assert finding.status is Status.FAIL
     assert "numa 0" in finding.evidence[0].text
     assert log_placement(nccl_log.parse(alloc), frozenset({0})).status is Status.PASS
+
+
+def test_p2p_alone_is_not_applicable_unless_a_ring_in_shared_memory_contradicts_it() -> None:
+    channel = f"{H}Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
+    pool = f"{H}MMAP allocated shareable host buffer /dev/shm/nccl-Po0L12 size 34210176 ptr 0x1\n"
+    assert judge_log(nccl_log.parse(channel + pool)).status is Status.NOT_APPLICABLE
+    assert log_placement(nccl_log.parse(channel + pool), NEAR).status is Status.NOT_APPLICABLE
+    assert judge_log(nccl_log.parse(channel + RING)).status is Status.FAIL
+    assert log_placement(nccl_log.parse(channel + RING), NEAR).status is Status.UNKNOWN

@@ -1,4 +1,4 @@
-"""The lab's commands on real machines: labs side by side, power cuts, interruptions, a full disk, a checkout that cannot be written."""
+"""The commands on real machines: labs side by side, power cuts, interruptions, full disks, a checkout that cannot be written."""
 
 from __future__ import annotations
 
@@ -98,10 +98,11 @@ def test_a_power_cut_loses_what_was_not_synced_and_the_disk_boots_again(extra: s
 def test_a_reboot_over_ssh_comes_back_with_another_boot_id(extra: str) -> None:
     record = lifecycle.up(small(extra))
     one = LabHost(record, record.machines[0])
-    boot = one.sh("cat /proc/sys/kernel/random/boot_id")
+    before = lifecycle.boot_id(record, one.machine)
+    assert before
     ssh.run(record.name, one.name, "systemctl reboot")
-    lifecycle.wait_up(record, one.machine, 300)
-    assert one.sh("cat /proc/sys/kernel/random/boot_id") != boot
+    lifecycle.wait_reboot(record, one.machine, before, 600)
+    assert lifecycle.boot_id(record, one.machine) != before
 
 
 def test_a_crashed_lab_is_cleared_by_the_next_up(extra: str) -> None:

@@ -134,6 +134,11 @@ def test_an_empty_path_does_not_find_system_programs(monkeypatch: pytest.MonkeyP
         (["I: a", "useradd: group x exists", "E: setup failed", "E: mmdebstrap failed to run"], "useradd: group x exists"),
         (["I: a", "E: no such suite", "I: b"], "E: no such suite"),
         (["E: x", "cp: write: No space left on device", "E: y"], "cp: write: No space left on device"),
+        (
+            ["After this operation, 98.9 MB will be used.", "E: You don't have enough free space in /var/cache/apt/archives/."],
+            "E: You don't have enough free space in /var/cache/apt/archives/.",
+        ),
+        (["Get:1 a", "E: Unable to locate package x"], "E: Unable to locate package x"),
         (["last words"], "last words"),
         ([], "it said nothing"),
     ],

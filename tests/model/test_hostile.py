@@ -88,7 +88,7 @@ def exercise(made: Host) -> None:
     for process in made.processes:
         near.of_process(made, process)
     for replica in made.replicas:
-        near.of_replica(made, replica)
+        near.of_processes(made, [p for p in made.processes if p.pid in replica.pids])
         assert set(replica.ranks) <= set(replica.pids)
     for buffer in made.buffers:
         near.of_buffer(made, buffer)

@@ -41,7 +41,7 @@ def replica_facts(made: Host, replica: Replica) -> dict[str, Any]:
         "helpers": len(replica.pids) - len(replica.ranks),
         "gpus": list(replica.gpus),
         "sockets": list(replica.sockets),
-        "near": numbers(near.of_replica(made, replica)),
+        "near": numbers(near.of_processes(made, [p for p in made.processes if p.pid in replica.ranks])),
         "unit": replica.unit,
         "port": replica.port,
         "ring_bytes": rings,

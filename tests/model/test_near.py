@@ -20,7 +20,7 @@ def four_nodes(**changes: Any) -> Host:
 def test_near_is_the_gpus_own_socket() -> None:
     host = build.host()
     assert near.of_process(host, host.processes[0]) == {1}
-    assert near.of_replica(host, host.replicas[0]) == {1}
+    assert near.of_processes(host, host.processes) == {1}
     assert near.of_buffer(host, host.buffers[0]) == {1}
     assert near.of_host(host) == {1}
 
@@ -29,7 +29,7 @@ def test_all_nodes_of_the_socket_are_near_even_where_the_node_itself_is_not_agre
     gpus = (build.gpu(0, node=None, socket=1), build.gpu(1, node=3, socket=1))
     host = four_nodes(gpus=gpus)
     assert near.of_process(host, host.processes[0]) == {2, 3}
-    assert near.of_replica(host, host.replicas[0]) == {2, 3}
+    assert near.of_processes(host, host.processes) == {2, 3}
 
 
 def test_a_group_over_two_sockets_has_both_near_but_each_rank_only_its_own() -> None:
@@ -41,14 +41,14 @@ def test_a_group_over_two_sockets_has_both_near_but_each_rank_only_its_own() -> 
 
 def test_the_users_word_overrides_what_the_host_says() -> None:
     host = build.host(near=frozenset({0}))
-    assert near.of_host(host) == near.of_buffer(host, host.buffers[0]) == near.of_replica(host, host.replicas[0]) == {0}
+    assert near.of_host(host) == near.of_buffer(host, host.buffers[0]) == near.of_processes(host, host.processes) == {0}
     assert near.of_device(host, host.gpus[0]) == near.of_process(host, host.processes[0]) == {0}
     assert near.of_host(build.host(near=frozenset({0}), gpus=(), processes=())) == {0}
 
 
 def test_one_gpu_without_a_node_makes_the_group_unknown() -> None:
     host = build.host(gpus=(build.gpu(0), build.gpu(1, node=None, socket=None)))
-    assert near.of_replica(host, host.replicas[0]) is None
+    assert near.of_processes(host, host.processes) is None
     assert near.of_process(host, host.processes[0]) == {1}
     assert near.of_host(host) is None
 

@@ -173,3 +173,19 @@ def test_engines_are_known_by_their_command_line() -> None:
 def test_no_process_source_is_no_process() -> None:
     snapshot: Snapshot = base.host(gpus=TWO_GPUS, sources={"processes": base.absent("none")})
     assert host(snapshot).processes == ()
+
+
+def test_the_rank_is_that_of_this_process_not_of_an_earlier_run_in_the_same_log() -> None:
+    line = "vm:{0}:{0} [0] NCCL INFO ncclCommInitRankConfig comm 0x1 rank {1} nranks 4 cudaDev 0"
+    text = "\n".join([line.format(31, 2), line.format(50, 1), line.format(51, 3)])
+    assert only(task(50), **logs({"pid": 50, "path": "/l", "size_bytes": 1, "text": text})).rank == 1
+    inside = text.replace("50", "7")
+    assert only(task(50, nspid=(50, 7)), **logs({"pid": 50, "path": "/l", "size_bytes": 1, "text": inside})).rank == 1
+
+
+def test_a_reader_that_hung_is_a_reason_why_no_file_is_shown() -> None:
+    process = only(task(extra={"unread": "no answer in 1.5 s", "buffers": [], "buffers_reason": None}))
+    assert process.buffers_reason == "its reading stopped early: no answer in 1.5 s"
+    said = only(task(extra={"unread": "no answer in 1.5 s", "buffers": [], "buffers_reason": "no permission"}))
+    assert said.buffers_reason == "no permission"
+    assert only(task(extra={"unread": None, "buffers": []})).buffers_reason is None

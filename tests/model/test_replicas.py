@@ -52,6 +52,11 @@ def test_copies_of_one_command_with_one_parent_belong_together() -> None:
     assert pids(rank(50, 0, ppid=1), rank(51, 1, ppid=1)) == [(50,), (51,)]
 
 
+def test_copies_with_files_of_their_own_are_two() -> None:
+    files = [[1, 2], [2, 1], [3], [3]]
+    assert pids(*(rank(50 + n, n, files[n], ppid=40) for n in range(4))) == [(50, 51), (52, 53)]
+
+
 def test_a_container_ties_ranks_without_files() -> None:
     assert pids(rank(50, 0, cgroup=BOX), rank(51, 1, cgroup=BOX, ppid=7), containers=[engine.container(name="a")]) == [(50, 51)]
 

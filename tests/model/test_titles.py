@@ -26,6 +26,11 @@ from nearsocket.model.read.titles import Coordinates
         ("/usr/bin/python3 /usr/local/bin/vllm serve m --port=8000", Engine.VLLM),
         ("python -m vllm.entrypoints.openai.api_server --model m", Engine.VLLM),
         ("numactl --membind=1 python3 -m sglang.launch_server", Engine.SGLANG),
+        ("numactl --cpunodebind=0 --membind 0 vllm serve m", Engine.VLLM),
+        ("env NCCL_DEBUG=INFO taskset -c 0-11 /opt/venv/bin/python3 /opt/venv/bin/vllm serve m", Engine.VLLM),
+        ("numactl --membind=0 vllm bench serve --port 1", None),
+        ("tini -- vllm serve m", None),
+        ("vllm bench serve", None),
         ("docker run --rm sglang:latest python3 -m sglang.launch_server", None),
         ("bash -c python3 -m sglang.launch_server", None),
         ("/usr/bin/podman run vllm serve m", None),
@@ -41,6 +46,13 @@ def test_the_command_line_tells_the_engine(command: str, engine: Engine | None) 
     assert titles.engine(command.split(" ") if command else []) is engine
     if "::" not in command and command:
         assert titles.engine([command]) is engine, "a title with spaces in one word"
+
+
+def test_a_process_without_words_is_known_by_its_name() -> None:
+    assert titles.engine([], "VLLM::EngineCor") is Engine.VLLM
+    assert titles.engine([""], "sglang::schedul") is Engine.SGLANG
+    assert titles.engine([], "vllm") is None
+    assert titles.engine(["python3", "x.py"], "VLLM::EngineCor") is None
 
 
 @pytest.mark.parametrize(

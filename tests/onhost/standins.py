@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 from types import ModuleType
@@ -78,7 +79,7 @@ def pynvml(gpus: int = 2, **changes: Any) -> ModuleType:
         "nvmlDeviceGetNvLinkState": _not_supported,
         "nvmlDeviceGetNvLinkRemotePciInfo": _not_supported,
         "nvmlDeviceGetNvLinkRemoteDeviceType": _not_supported,
-        "nvmlDeviceGetP2PStatus": lambda a, b, index: 1,
+        "nvmlDeviceGetP2PStatus": lambda a, b, index: _refuse_tuples(index),
         "nvmlDeviceGetTopologyCommonAncestor": lambda a, b: 30,
         **changes,
     }
@@ -90,7 +91,7 @@ def pynvml(gpus: int = 2, **changes: Any) -> ModuleType:
         "NVML_VOLATILE_ECC": 0,
         "NVML_TEMPERATURE_GPU": 0,
         "NVML_AFFINITY_SCOPE_NODE": 0,
-        "NVML_P2P_CAPS_INDEX_READ": 0,
+        "NVML_P2P_CAPS_INDEX_READ": (0,),  # as nvidia-ml-py 13.615.71 has it
         "NVML_NVLINK_DEVICE_TYPE_SWITCH": 2,
         "NVMLError": NVMLError,
     }
@@ -98,6 +99,12 @@ def pynvml(gpus: int = 2, **changes: Any) -> ModuleType:
         if value is not None:
             setattr(lib, name, value)
     return lib
+
+
+def _refuse_tuples(index: Any) -> int:
+    if not isinstance(index, int):
+        raise ctypes.ArgumentError("argument 3: TypeError: Don't know how to convert parameter 3")
+    return 1
 
 
 def _not_supported(*args: Any) -> Any:

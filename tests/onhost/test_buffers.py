@@ -132,3 +132,9 @@ def test_numa_maps_lines_of_every_shape_are_counted() -> None:
 @given(st.lists(st.binary(max_size=80).map(lambda line: b"/dev/shm/nccl-" + line.replace(b"\n", b"")), max_size=8))
 def test_no_line_of_maps_breaks_the_reader(text: list[bytes]) -> None:
     assert isinstance(buffers.ranges(iter(text)), list)
+
+
+def test_more_mappings_than_are_measured_are_told(ranks: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffers, "MOST_RANGES", 0)
+    found = buffers.measure(PROC, ranks.owner)
+    assert found["buffers"] == [] and found["buffers_reason"] == "only 0 of 1 mappings were measured"

@@ -12,7 +12,6 @@ import pytest
 from nearsocket.model.snapshot import Source, SourceStatus
 from nearsocket.onhost.collect import buffers, children, procfs
 from nearsocket.onhost.collect import processes as processes_source
-from nearsocket.onhost.collect.engines import is_engine
 from nearsocket.onhost.collect.files import Context
 from tests.onhost.actors import crowd, end, line, pair, process, start
 
@@ -75,7 +74,7 @@ def test_a_title_with_newlines_and_escapes_is_kept_as_it_is() -> None:
 
 def test_the_environment_holds_allowed_names_only() -> None:
     env = {"NCCL_DEBUG": "INFO", "VLLM_API_KEY": "canary", "HOME": "/home/x", "NCCL_SECRET_TOKEN": "canary"}
-    with process("", argv0="vllm", env=env) as pid:
+    with process("", argv0="VLLM::EngineCore", env=env) as pid:
         entry = read()[pid]
     assert entry["environ"] == {"NCCL_DEBUG": "INFO"} and entry["environ_reason"] is None
     assert "canary" not in json.dumps(entry)
@@ -96,7 +95,7 @@ def test_a_reused_number_is_vanished_and_says_nothing_of_the_newcomer() -> None:
 
 
 def test_a_process_that_ends_while_it_is_read_is_vanished(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = start("print('ready', flush=True); import sys; sys.stdin.read()", argv0="vllm")
+    one = start("print('ready', flush=True); import sys; sys.stdin.read()", argv0="VLLM::EngineCore")
     assert line(one) == "ready"
     steps = processes_source.describe(one.pid, procfs.stat(one.pid).start_ticks)
     first = next(steps)
@@ -172,37 +171,43 @@ def test_without_permission_and_with_a_driver_nothing_found_is_denied(monkeypatc
     assert without_driver.ok and "no permission to look into" in str(without_driver.reason)
 
 
-@pytest.mark.parametrize(
-    ("command", "comm"),
-    [
-        (["sglang::scheduler_TP0"], "sglang::schedul"),
-        (["VLLM::Worker_TP0"], "VLLM::Worker_TP"),
-        (["VLLM::EngineCore"], "VLLM::EngineCor"),
-        (["python3", "-m", "sglang.launch_server", "--tp", "2"], "python3"),
-        (["/opt/venv/bin/python3", "/opt/venv/bin/vllm", "serve", "model"], "vllm"),
-        (["numactl", "--membind", "0", "python3", "-m", "vllm.entrypoints.openai.api_server"], "numactl"),
-        (["sglang-router"], "sglang-router"),
-        ([], "VLLM::Worker"),
-    ],
-)
-def test_engines_are_known_by_command_and_title(command: list[str], comm: str) -> None:
-    assert is_engine(command, comm)
+def test_a_word_of_any_length_costs_no_more_than_its_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = b"vllm\0" + b"\xff" * (64 << 10)
+    monkeypatch.setattr(procfs, "read_bytes", lambda path, cap: long[: cap + 1])
+    assert procfs.command(1) == ["vllm", "<cut>"]
+    title = b"VLLM::Worker_TP0 " + b"x" * 20_000
+    monkeypatch.setattr(procfs, "read_bytes", lambda path, cap: title[: cap + 1])
+    (word,) = procfs.command(1)
+    assert word.startswith("VLLM::Worker_TP0 x") and word.endswith("<cut>") and len(word) == 8192 + 5
+    monkeypatch.setattr(procfs, "read_bytes", lambda path, cap: b"NCCL_X=" + b"y" * 20_000)
+    assert len((procfs.environ(1) or {})["NCCL_X"]) == 8192 + 5
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["docker", "run", "vllm/vllm-openai"],
-        ["bash", "-c", "vllm serve"],
-        ["vim", "vllm"],
-        ["pgrep", "-f", "sglang"],
-        ["python3", "/srv/vllm-notes/app.py"],
-        ["python3", "--model", "/models/sglang/x"],
-        [],
-    ],
-)
-def test_programs_that_only_speak_of_an_engine_are_none(command: list[str]) -> None:
-    assert not is_engine(command, "python3")
+def test_what_nvml_and_the_files_prove_is_described_before_what_only_calls_itself_an_engine() -> None:
+    with process("", argv0="VLLM::EngineCore") as first, process("", argv0="VLLM::EngineCore") as listed, pair() as ranks:
+        gpu = {"pci": "0000:3d:00.0", "processes": [{"pid": listed, "used_bytes": 5}]}
+        found = list(read(Context(results={"nvml": Source(SourceStatus.OK, data={"gpus": [gpu]})})))
+    assert found[0] == listed
+    assert max(found.index(ranks.owner), found.index(ranks.peer)) < found.index(first)
+
+
+def test_processes_beyond_the_cap_of_all_are_named_and_not_the_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    with process("", argv0="VLLM::EngineCore") as claimed, pair() as ranks:
+        whole = read()
+        proven = [pid for pid in whole if whole[pid]["buffers"]]
+        monkeypatch.setattr(processes_source, "SOURCE_CAP", sum(len(json.dumps(whole[pid])) + 200 for pid in proven))
+        source = processes_source.processes(Context())
+    found = {entry["pid"]: entry for entry in source.data}
+    assert found[ranks.owner]["buffers"] and found[ranks.peer]["buffers"]
+    assert found[claimed]["unread"] == "all processes together take more than 16 MiB" and found[claimed]["comm"] == ""
+    assert "processes were left out" in str(source.reason)
+
+
+def test_an_environment_larger_than_its_cap_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = {f"NCCL_{n}": "x" * 8000 for n in range(12)}
+    with process("", argv0="VLLM::EngineCore", env=env) as pid:
+        entry = read()[pid]
+    assert entry["environ"] is None and entry["environ_reason"] == "larger than 64 KiB"
 
 
 def test_the_environment_of_none_is_empty_and_of_an_overwritten_one_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,17 @@ CANARY = "c4n4ry-Value.9"
         [f"--auth {CANARY}"],
         [f'KEY="{CANARY} unclosed {CANARY}'],
         [f"https://host/?api_key={CANARY}&x=1"],
+        ["--api-key", CANARY, CANARY, f"x{CANARY}", "--port", "1"],
+        ["vllm", "serve", "--api-key", "x", CANARY],
+        ["curl", "-u", f"bob:{CANARY}", "http://h/"],
+        ["curl", f"-ubob:{CANARY}"],
+        ["curl", "--proxy-user", f"bob:{CANARY}"],
+        ["curl", f"--user=bob:{CANARY}"],
+        ["mysql", "-h", "db", f"-p{CANARY}"],
+        ["sshpass", "-p", CANARY, "ssh", "h"],
+        ["/usr/bin/redis-cli", "-h", "h", "-a", CANARY],
+        [f"SGLANG_FOO=user:{CANARY}@h"],
+        [f"user:{CANARY}@[::1]:80"],
     ],
 )
 def test_no_secret_is_left_of_a_command(words: list[str]) -> None:
@@ -61,6 +72,9 @@ def test_no_secret_is_left_of_a_command(words: list[str]) -> None:
         ["--tokenizer-path", "/models/x", "--skip-tokenizer-init"],
         ["--tokenizer=/models/x", "NCCL_DEBUG=INFO"],
         ["sglang::scheduler_TP0"],
+        ["docker", "run", "-u", "1000:1000", "-p8000:8000/tcp", "-p", "127.0.0.1:80:80", "-p8000", "x"],
+        ["vllm/vllm-openai:v0.9@sha256:0123"],
+        ["--max-total-tokens", "4096", "model"],
         ["numactl", "--cpunodebind=0", "--membind=0", "vllm", "serve", "a:b"],
         [],
         [""],
@@ -68,6 +82,17 @@ def test_no_secret_is_left_of_a_command(words: list[str]) -> None:
 )
 def test_what_is_no_secret_stays(words: list[str]) -> None:
     assert redact.argv(words) == words
+
+
+def test_only_the_values_of_a_secret_option_go() -> None:
+    words = ["vllm", "serve", "m", "--api-key", "K1", "K2", "--port", "1", "-x", "y"]
+    assert redact.argv(words) == ["vllm", "serve", "m", "--api-key", "<redacted>", "<redacted>", "--port", "1", "-x", "y"]
+    unit = "{ argv[]=/usr/bin/vllm serve --api-key K1 K2 K3 --port 1 ; argv[]=a --api-key K4 K5 ; ignore_errors=no }"
+    assert redact.text(unit) == (
+        "{ argv[]=/usr/bin/vllm serve --api-key <redacted> <redacted> --port 1 ; argv[]=a --api-key <redacted> <redacted> ;"
+        " ignore_errors=no }"
+    )
+    assert redact.environ({"SGLANG_FOO": "user:pw@h"}) == {"SGLANG_FOO": "<redacted>@h"}
 
 
 def test_white_space_in_a_word_s_secret_does_not_save_it() -> None:
@@ -121,7 +146,10 @@ def test_the_environment_is_cut_to_allowed_names() -> None:
     assert redact.environ_words(["NCCL_A=b=c", "bad", "TOKEN=x"]) == {"NCCL_A": "b=c"}
 
 
-@pytest.mark.parametrize("piece", ["a", "a=", "a-", "://", "a://b:", "key=", '"', "\\", "--a ", "key: '", "a.b@"])
+@pytest.mark.parametrize(
+    "piece",
+    ["a", "a=", "a-", "://", "a://b:", "key=", '"', "\\", "--a ", "key: '", "a.b@", "a:b", "-pa ", "-u a", "sshpass ", "--key a "],
+)
 def test_no_text_makes_redaction_slow(piece: str) -> None:
     words = [piece * (65536 // len(piece))]
     began = time.process_time()

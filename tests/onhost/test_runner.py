@@ -12,7 +12,7 @@ import pytest
 from nearsocket.model.snapshot import Source, SourceStatus
 from nearsocket.onhost.collect import children, command
 from nearsocket.onhost.collect.files import Context, ok_text
-from nearsocket.onhost.collect.runner import Job, run_jobs
+from nearsocket.onhost.collect.runner import WIDTH, Job, run_jobs
 
 
 def run(*jobs: Job, limit_s: float = 20.0) -> dict[str, Source]:
@@ -98,10 +98,15 @@ def test_a_source_sees_the_results_that_it_comes_after() -> None:
 
 def test_the_whole_limit_cuts_what_runs_and_what_waits() -> None:
     began = time.monotonic()
-    sources = run(Job("a", hang, 60), Job("b", hang, 60, after=("a",)), limit_s=0.4)
-    assert [sources[name].status for name in "ab"] == [SourceStatus.TIMEOUT] * 2
-    assert "not reached" in str(sources["b"].reason)
+    sources = run(*[Job(str(n), hang, 60) for n in range(WIDTH + 1)], limit_s=0.4)
+    assert {source.status for source in sources.values()} == {SourceStatus.TIMEOUT}
+    assert "not reached" in str(sources[str(WIDTH)].reason) and "no answer in" in str(sources["0"].reason)
     assert time.monotonic() - began < 3
+
+
+def test_a_source_that_others_wait_for_gets_a_third_of_the_whole() -> None:
+    sources = run(Job("a", hang, 60), Job("b", lambda context: ok_text("read"), after=("a",)), limit_s=0.9)
+    assert sources["a"].reason == "no answer in 0.3 s" and sources["b"].text == "read"
 
 
 def test_many_sources_with_large_texts_all_arrive() -> None:

@@ -1,32 +1,14 @@
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nearsocket.model.snapshot import Source, SourceStatus
-from nearsocket.onhost.collect import containers, driver, kernel, nodes, packages, pci, units
+from nearsocket.onhost.collect import containers, driver, kernel, nodes, packages, pci
 from nearsocket.onhost.collect.files import Context
 from tests.onhost.standins import commands, tree
-
-
-@pytest.fixture
-def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "tools"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return folder
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    folder = tmp_path / "root"
-    folder.mkdir()
-    return folder
-
 
 GPU = "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3d:00.0"
 
@@ -43,7 +25,7 @@ def test_gpus_nics_and_their_bridges_are_read_with_links_and_path(root: Path) ->
         "/sys/devices/pci0000:3a/0000:3a:00.0/max_link_speed": "16.0 GT/s PCIe\n",
         "/sys/devices/pci0000:00/0000:00:1f.0/class": "0x020000\n",
         "/sys/devices/pci0000:00/0000:00:1f.0/vendor": "0x15b3\n",
-        "/sys/devices/pci0000:00/0000:00:1f.0/net/eth0/mtu": "1500\n",
+        "/sys/devices/pci0000:00/0000:00:1f.0/virtio0/net/eth0/mtu": "1500\n",
         "/sys/devices/pci0000:00/0000:00:02.0/class": "0x030000\n",
         "/sys/devices/pci0000:00/0000:00:02.0/vendor": "0x1a03\n",
     }
@@ -203,144 +185,6 @@ def test_fabric_manager_s_unit_version_and_switches_are_told(root: Path, tools: 
     )
     tree(root, {"/sys/bus/pci/devices/0000:05:00.0/vendor": "0x10de\n", "/sys/bus/pci/devices/0000:05:00.0/class": "0x068000\n"})
     assert driver.fabricmanager(Context(root)).data == {"unit": "active", "version": "595.45.04", "nvswitches": 1}
-
-
-INSPECT: dict[str, Any] = {
-    "Id": "ab" * 32,
-    "Name": "/sglang",
-    "Image": "sha256:" + "cd" * 32,
-    "Config": {
-        "Image": "lmsysorg/sglang:v0.5",
-        "Env": ["NCCL_DEBUG=INFO", "HF_TOKEN=canary", "PATH=/bin"],
-        "Entrypoint": ["python3"],
-        "Cmd": ["-m", "sglang.launch_server", "--api-key", "canary"],
-    },
-    "State": {"Pid": 77, "Status": "running"},
-    "HostConfig": {
-        "RestartPolicy": {"Name": "always"},
-        "Privileged": False,
-        "CapAdd": ["SYS_NICE"],
-        "SecurityOpt": None,
-        "IpcMode": "private",
-        "ShmSize": 67108864,
-        "CpusetCpus": "0-3",
-        "CpusetMems": "0",
-        "CgroupParent": "x.slice",
-        "Runtime": "nvidia",
-        "DeviceRequests": [
-            {"Driver": "", "Count": -1, "DeviceIDs": None, "Capabilities": [["gpu"]]},
-            {"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=0"]},
-        ],
-        "Devices": [{"PathOnHost": "/dev/nvidia0"}],
-    },
-    "Mounts": [{"Type": "bind", "Source": "/models", "Destination": "/models"}],
-}
-
-
-def test_a_container_is_cut_to_the_contract_without_secrets(root: Path, tools: Path, tmp_path: Path) -> None:
-    tree(root, {"/run/docker.sock": ""})
-    (tmp_path / "inspect").write_text(json.dumps([INSPECT]))
-    commands(tools, docker=f'case "$1" in ps) echo {"ab" * 32};; inspect) cat {tmp_path}/inspect;; esac')
-    (one,) = containers.containers(Context(root)).data
-    assert one["runtime"] == "docker" and one["name"] == "sglang" and one["pid"] == 77 and one["shm_size_bytes"] == 67108864
-    assert one["env"] == {"NCCL_DEBUG": "INFO"}
-    assert one["command"] == ["python3", "-m", "sglang.launch_server", "--api-key", "<redacted>"]
-    assert one["device_requests"][0] == "driver= count=-1 ids= capabilities=gpu"
-    assert one["cdi_devices"] == ["nvidia.com/gpu=0"] and one["devices"] == ["/dev/nvidia0"]
-    assert one["mounts"] == [{"source": "/models", "destination": "/models", "type": "bind"}]
-    assert "canary" not in json.dumps(one)
-
-
-@pytest.mark.parametrize(
-    ("script", "status", "reason"),
-    [
-        ("exec sleep 60", SourceStatus.TIMEOUT, "docker ps -q --no-trunc: no answer in 0.3 s"),
-        ("echo 'permission denied while trying to connect' >&2; exit 1", SourceStatus.DENIED, "docker ps: exit code 1"),
-        ("echo 'daemon is sick' >&2; exit 1", SourceStatus.ERROR, "daemon is sick"),
-        ('[ "$1" = ps ] && echo a || echo "not json"', SourceStatus.ERROR, "docker inspect"),
-    ],
-)
-def test_a_runtime_that_fails_is_a_reason(
-    script: str, status: SourceStatus, reason: str, root: Path, tools: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(containers, "_LIMIT_S", 0.3 if status is SourceStatus.TIMEOUT else 8)
-    tree(root, {"/run/docker.sock": ""})
-    commands(tools, docker=script)
-    source = containers.containers(Context(root))
-    assert source.status is status and reason in str(source.reason)
-
-
-def test_one_runtime_s_fault_leaves_the_other_s_containers(root: Path, tools: Path, tmp_path: Path) -> None:
-    tree(root, {"/run/docker.sock": "", "/run/containers/storage": "<folder>"})
-    (tmp_path / "inspect").write_text(json.dumps([INSPECT]))
-    commands(tools, docker="exit 1", podman=f'case "$1" in ps) echo {"ab" * 32};; inspect) cat {tmp_path}/inspect;; esac')
-    source = containers.containers(Context(root))
-    assert [one["runtime"] for one in source.data] == ["podman"] and "docker ps: exit code 1" in str(source.reason)
-
-
-def test_runtimes_that_never_ran_are_not_asked(root: Path, tools: Path) -> None:
-    commands(tools, docker="echo asked >&2; exit 9", podman="echo asked >&2; exit 9")
-    assert containers.containers(Context(root)).status is SourceStatus.ABSENT
-    assert containers.docker_info(Context(root)).status is SourceStatus.ABSENT
-
-
-def test_docker_info_is_cut_and_a_dead_daemon_is_an_error(root: Path, tools: Path) -> None:
-    tree(root, {"/run/docker.sock": ""})
-    info = {"ServerVersion": "28.3", "Runtimes": {"runc": {}, "nvidia": {}}, "CDISpecDirs": ["/etc/cdi"], "Name": "canary"}
-    commands(tools, docker=f"echo '{json.dumps(info)}'")
-    data = containers.docker_info(Context(root)).data
-    assert data["Runtimes"] == ["nvidia", "runc"] and data["CDISpecDirs"] == ["/etc/cdi"] and "canary" not in str(data)
-    commands(tools, docker="""echo '{"ServerErrors": ["Cannot connect to the Docker daemon"]}'; exit 1""")
-    source = containers.docker_info(Context(root))
-    assert source.status is SourceStatus.ERROR and "Cannot connect" in str(source.reason)
-
-
-SHOW = """Id=docker.service
-LoadState=loaded
-ActiveState=active
-SubState=running
-MainPID=12
-NUMAPolicy=bind
-NUMAMask=0-1
-AllowedMemoryNodes=0
-ExecStart={ path=/usr/bin/dockerd ; argv[]=/usr/bin/dockerd ; }
-ControlGroup=/system.slice/docker.service
-
-Id=ssh.service
-LoadState=loaded
-ActiveState=active
-ExecStart={ path=/usr/sbin/sshd ; argv[]=/usr/sbin/sshd -D ; }
-
-Id=llm.service
-LoadState=loaded
-ActiveState=active
-ExecStart={ path=/usr/bin/env ; argv[]=/usr/bin/env API_KEY=canary vllm serve --api-key canary --port 1 ; }
-
-Id=vllm-old.service
-LoadState=not-found
-"""
-
-
-def test_units_that_matter_are_kept_and_their_secrets_are_not(root: Path, tools: Path, tmp_path: Path) -> None:
-    tree(root, {"/run/systemd/system": "<folder>"})
-    (tmp_path / "show").write_text(SHOW)
-    commands(tools, systemctl=f'[ "$1" = show ] && cat {tmp_path}/show || echo "docker.service loaded active running x"')
-    first, second = units.units(Context(root)).data
-    assert (first["id"], first["main_pid"], first["numa_policy"], first["allowed_memory_nodes"]) == (
-        "docker.service",
-        12,
-        "bind",
-        "0",
-    )
-    assert second["id"] == "llm.service" and second["main_pid"] == 0
-    assert "--port 1" in second["exec_start"] and "canary" not in json.dumps([first, second])
-
-
-def test_timers_are_told_and_no_systemd_is_absent(root: Path, tools: Path) -> None:
-    commands(tools, systemctl="printf 'Id=apt-daily.timer\\nActiveState=active\\nUnitFileState=enabled\\nLoadState=loaded\\n'")
-    assert units.timers(Context(root)).status is SourceStatus.ABSENT
-    tree(root, {"/run/systemd/system": "<folder>"})
-    assert units.timers(Context(root)).data == [{"id": "apt-daily.timer", "active": "active", "enabled": "enabled"}]
 
 
 def test_the_toolkit_and_cdi_are_told(root: Path, tools: Path) -> None:

@@ -1,4 +1,4 @@
-"""The fixtures: name to snapshot. Here the three that most tests use; the others in `machines` and `engines`."""
+"""The fixtures: name to snapshot. Here the ones that most tests use; the others in `machines` and `engines`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ def two_socket_bound() -> Snapshot:
     return host(tasks=tasks, containers=[box], units=[unit])
 
 
+def two_socket_clean() -> Snapshot:
+    """As two_socket_bound, and the container has its GPUs by CDI: nothing is left to warn of."""
+    tasks = engine.sglang(ADDRESSES, 1, cpus=ON_1, mems="1")
+    gpus = {"device_requests": [], "cdi_devices": ["nvidia.com/gpu=all"]}
+    box = engine.container(cpuset_cpus=ON_1, cpuset_mems="1", **gpus)
+    start = "/usr/bin/docker run --rm --name sglang --device nvidia.com/gpu=all --cpuset-mems 1 --shm-size 32g sglang:patched"
+    return host(tasks=tasks, containers=[box], units=[engine.unit(exec_start=start)])
+
+
 def two_socket_far() -> Snapshot:
     """The fault: nothing binds the replica, node 1 is full of page cache, all ring buffers lie on node 0."""
     nodes = (TWO_NODES[0], NodeSpec(1, ON_1, "21 10", 256, 1, 250))
@@ -35,6 +44,7 @@ def no_gpu() -> Snapshot:
 
 FIXTURES: Mapping[str, Callable[[], Snapshot]] = {
     "two-socket-bound": two_socket_bound,
+    "two-socket-clean": two_socket_clean,
     "two-socket-far": two_socket_far,
     "no-gpu": no_gpu,
     **machines.FIXTURES,

@@ -40,11 +40,6 @@ class TransportError(NearsocketError):
         self.trouble = trouble
         self.evidence = evidence
 
-    @property
-    def answered(self) -> bool:
-        """Whether the program ran and its answer is the trouble: the host's state is then not known, rather than bad."""
-        return self.trouble is Trouble.ANSWER
-
 
 @dataclass(frozen=True)
 class Answer:

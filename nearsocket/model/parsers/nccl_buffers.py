@@ -9,10 +9,12 @@ from nearsocket.model.parsers.nccl_ranks import process_of
 from nearsocket.model.parsers.nccl_values import LogBuffer, LogLine, NodeLine
 from nearsocket.model.roles import LARGE_BYTES, carries_payload, role_of
 
-_MMAP = re.compile(r"\bMMAP (?P<verb>allocated|imported) shareable host buffer (?P<file>\S+) size (?P<size>\d+)")
-_SHM = re.compile(r"\bAllocated (?P<size>\d+) bytes of shared memory in (?P<file>\S+)")
-_SHARED = re.compile(r"\bCUMEM allocated shareable buffer (?P<pointer>\S+) size (?P<size>\d+)")
-_HOST_ALLOC = re.compile(r"\bCUMEM Host Alloc Size (?P<size>\d+) pointer (?P<pointer>\S+) .*?\bnuma (?P<node>-?\d+)(?= |$)")
+_MMAP = re.compile(r"\bMMAP (?P<verb>allocated|imported) shareable host buffer (?P<file>\S+) size (?P<size>\d{1,18})")
+_SHM = re.compile(r"\bAllocated (?P<size>\d{1,18}) bytes of shared memory in (?P<file>\S+)")
+_SHARED = re.compile(r"\bCUMEM allocated shareable buffer (?P<pointer>\S+) size (?P<size>\d{1,18})")
+_HOST_ALLOC = re.compile(
+    r"\bCUMEM Host Alloc Size (?P<size>\d{1,18}) pointer (?P<pointer>\S+) .*?\bnuma (?P<node>-?\d{1,6})(?= |$)"
+)
 
 
 def mmap_buffers(lines: Sequence[LogLine]) -> tuple[tuple[LogBuffer, ...], tuple[LogBuffer, ...]]:

@@ -16,20 +16,20 @@ from nearsocket.model.parsers.nccl_ranks import ORIGIN, RANK, shared_process
 from nearsocket.model.parsers.nccl_values import EnvLine, LogBuffer, LogLine, NcclLog, NodeLine, Transport
 from nearsocket.model.parsers.text import clean
 
-__all__ = ["EnvLine", "LogBuffer", "LogLine", "NcclLog", "NodeLine", "Transport", "looks_like", "parse"]
+__all__ = ["EnvLine", "LogBuffer", "LogLine", "NcclLog", "NodeLine", "Transport", "looks_like", "messages", "parse", "told_by"]
 
 _ENV = re.compile(r"\b(?P<name>NCCL_[A-Z0-9_]+) set by environment to (?P<value>.*\S)")
 _VERSION = re.compile(
-    r"\b(?:NCCL version |using nccl==)(?P<version>\d+\.\d+(?:\.\d+)?)(?:\S*?(?:\+cuda| compiled with CUDA )(?P<cuda>\d+\.\d+))?"
+    r"\b(?:NCCL version |using nccl==)(?P<version>\d{1,3}\.\d{1,4}(?:\.\d{1,4})?)"
+    r"(?:\S*?(?:\+cuda| compiled with CUDA )(?P<cuda>\d{1,3}\.\d{1,3}))?"
 )
 _DRIVER = re.compile(r"\bcudaDriverVersion (?P<version>\d{4,6})\b")
 _VIA = re.compile(r"(?:-> ?-?\d+(?:\[[0-9a-fA-F]+\])?|\[(?:send|receive)\])(?: \[(?:send|receive)\])? via (?P<via>[A-Za-z].*)")
 _AFFINITY = re.compile(
-    r"\b(?:Setting affinity for GPU (?P<set>\d+) to (?P<mask>[0-9a-fA-Fx,-]+)"
-    r"|Affinity for GPU (?P<get>\d+) is (?P<list>empty, ignoring|[0-9,-]+))"
+    r"\b(?P<set>Setting )?[Aa]ffinity for GPU (?P<gpu>\d{1,6}) (?:to|is) (?P<cpus>empty, ignoring|[0-9a-fA-Fx,-]+)"
 )
 #: What others append: old versions the communicator, Ray its count of equal lines.
-_NOISE = re.compile(r"\s+(?:comm 0x|\[repeated \d+x ).*")
+_NOISE = re.compile(r" (?:comm 0x|\[repeated \d+x ).*")
 #: Transport words that a log may end in; any other one on a last line without a line break may be half a word.
 _WHOLE = {
     *("SHM/direct", "SHM/direct/direct", "direct shared memory", "P2P/direct pointer"),
@@ -50,8 +50,16 @@ def looks_like(text: str) -> int:
 
 def parse(text: str) -> NcclLog:
     """Read a log. Lines that say nothing known are passed over; never raises."""
-    whole_end = not text or text[-1] in "\r\n"
-    lines = _messages([LogLine(number, clean(line)) for number, line in enumerate(text.splitlines(), 1)])
+    return told_by(messages(text), not text or text[-1] in "\r\n")
+
+
+def messages(text: str) -> list[LogLine]:
+    """The log's messages: its lines without colours, those that two writes share cut in two."""
+    return _messages([LogLine(number, clean(line)) for number, line in enumerate(text.splitlines(), 1)])
+
+
+def told_by(lines: Sequence[LogLine], whole_end: bool = True) -> NcclLog:
+    """What these messages say. `whole_end` tells whether the last one ended in a line break; never raises."""
     if not whole_end and _HALF_NODE.search(lines[-1].text):
         lines = lines[:-1]
     versions: list[str] = []
@@ -76,14 +84,14 @@ def parse(text: str) -> NcclLog:
             sources.append(("driver", line))
         found = _ENV.search(line.text) if "set by environment" in line.text else None
         if found:
-            env.append(EnvLine(found["name"], re.sub(r"^(-?\d+)\.$", r"\1", _NOISE.sub("", found["value"])), line))
+            env.append(EnvLine(found["name"], re.sub(r"^(-?\d+)\.$", r"\1", _NOISE.sub("", found["value"]).rstrip()), line))
         if FALLBACK in line.text:
             fallback.append(line)
         found = _AFFINITY.search(line.text) if "ffinity for GPU" in line.text else None
         if found and found["set"]:
-            masks.append((int(found["set"]), found["mask"]))
+            masks.append((int(found["gpu"]), found["cpus"]))
         elif found:
-            affinity[int(found["get"])] = _cpus(found["list"])
+            affinity[int(found["gpu"])] = _cpus(found["cpus"])
         if "NCCL WARN " in line.text:
             warnings.append(line)
     as_ranges = bool(versions) and _number(versions[0]) >= RANGES_SINCE
@@ -118,7 +126,11 @@ def _number(version: str) -> tuple[int, ...]:
 
 def _messages(lines: Sequence[LogLine]) -> list[LogLine]:
     """The messages: two processes' writes can run together on one line, the second one's host name right after a word."""
-    hosts = sorted({found["host"] for line in lines for found in [ORIGIN.search(line.text)] if found}, key=len, reverse=True)
+    hosts = sorted(
+        {found["host"] for line in lines if " NCCL " in line.text for found in [ORIGIN.search(line.text)] if found},
+        key=len,
+        reverse=True,
+    )
     messages: list[LogLine] = []
     for line in lines:
         if line.text.count(" NCCL ") < 2:
@@ -147,6 +159,7 @@ def _cpus(text: str) -> Optional[str]:
 def _mask(text: str, as_ranges: bool) -> Optional[str]:
     """A CPU list from `Setting affinity`'s text: ranges, or words of 32 bits of which all but the first have eight digits."""
     words = text.strip(",").split(",")
+    as_ranges = as_ranges or text.startswith("empty")
     hexadecimal = all(len(word.removeprefix("0x")) == 8 for word in words[1:]) and "-" not in text
     if not hexadecimal or as_ranges:
         return _cpus(text)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model.host import Buffer, BufferRole
+from nearsocket.model.parsers.mountinfo import unescape
 from nearsocket.model.parsers.text import clean
 from nearsocket.model.roles import LARGE_BYTES, PAGE_BYTES, role_of
 
@@ -27,8 +28,7 @@ _FIELD = re.compile(
 )
 _NODE = re.compile(r"N(\d{1,4})=(\d{1,12})\Z")
 _COUNT = re.compile(r"(anon|dirty|mapped|kernelpagesize_kB)=(\d{1,12})\Z")
-_ESCAPE = re.compile(r"\\([0-7]{3})")
-_PID = re.compile(r"/proc/(\d+)/(?:task/\d+/)?numa_maps")
+_PID = re.compile(r"/proc/(\d{1,10})/(?:task/\d+/)?numa_maps")
 _DELETED = " (deleted)"
 #: mkstemp's six characters anywhere, or any nccl- name in a folder called shm (before 2.12: nccl-shm-recv-...).
 _NCCL = re.compile(r"(?:^|/)nccl-[A-Za-z0-9]{6}\Z|(?:^|/)shm/nccl-[^/]+\Z")
@@ -167,11 +167,6 @@ def _whole(pages: Mapping[int, int], counts: Mapping[str, int], sized: bool, odd
     return not sized and sum(pages.values()) in [counts[name] for name in ("mapped", "dirty", "anon") if name in counts]
 
 
-def unescape(text: str) -> str:
-    """A path with the kernel's octal escapes (space, tab, line break, backslash) undone."""
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 8)), text)
-
-
 def merge(mappings: Iterable[MapLine]) -> Iterable[Buffer]:
     """The nccl- files, each once: its lines in one process are added, its processes overlap and the most per node counts.
 
@@ -205,7 +200,7 @@ def _of_one_process(lines: Sequence[MapLine]) -> dict[int, int]:
 
     One file can be several mappings side by side (8,353 + 1 pages are one pool), which add up. It can also be mapped twice,
     by two ranks in one process or by processes pasted without a mark between them; then the sum is no size that NCCL makes
-    while each copy is one, and a copy counts once.
+    while each copy is one, or large pieces come in equal numbers, and a copy counts once.
     """
     whole = _add(lines)
     if _known(lines) or len(lines) < 2:
@@ -219,7 +214,7 @@ def _of_one_process(lines: Sequence[MapLine]) -> dict[int, int]:
             size = sum(line.by_node.values())
             groups[seen[size] % copies].append(line)
             seen[size] += 1
-        if all(_known(group) for group in groups):
+        if all(_known(group) or _bytes(group) >= LARGE_BYTES for group in groups):
             return _most(_add(group) for group in groups)
     if all(_known([line]) for line in lines):
         return _most(line.by_node for line in lines)
@@ -228,8 +223,12 @@ def _of_one_process(lines: Sequence[MapLine]) -> dict[int, int]:
 
 def _known(lines: Sequence[MapLine]) -> bool:
     """Whether these mappings together have a size that NCCL makes."""
-    size = sum(sum(line.by_node.values()) for line in lines)
+    size = _bytes(lines)
     return size >= LARGE_BYTES and role_of(size, max(line.page_bytes for line in lines)) is not BufferRole.UNKNOWN
+
+
+def _bytes(lines: Iterable[MapLine]) -> int:
+    return sum(sum(line.by_node.values()) for line in lines)
 
 
 def _add(lines: Iterable[MapLine]) -> dict[int, int]:

@@ -14,8 +14,8 @@ _AVAILABLE = re.compile(r"available: (?P<count>\d{1,4}) nodes? \((?P<list>[\d,\s
 _NODE = re.compile(r"\s*node (?P<node>\d{1,4}) (?P<what>cpus|size|free):(?P<value>.*)\Z")
 _SIZE = re.compile(r"(?P<number>\d{1,15}) (?P<unit>[kMG]B)\Z")
 _DISTANCES = re.compile(r"\s*node distances:")
-_HEADER = re.compile(r"\s*node((?:\s+\d+)+)\s*\Z")
-_ROW = re.compile(r"\s*(?P<node>\d{1,4}):(?P<values>[\s\d]*)\Z")
+_HEADER = re.compile(r"\s*node((?:\s+\d{1,9})+)\s*\Z")
+_ROW = re.compile(r"\s*(?P<node>\d{1,4}):(?P<values>(?:\s+\d{1,9})*)\s*\Z")
 _NO_NUMA = re.compile(r"No NUMA (?:available|support available) on this system", re.IGNORECASE)
 _PARTS = ("cpus", "size", "free")
 

@@ -14,8 +14,16 @@ NVIDIA = "0x10de"
 _ADDRESS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-7])")
 _SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,2})?)\s*GT/s.*", re.DOTALL)
 _WIDTHS = frozenset({1, 2, 4, 8, 12, 16, 32})
-#: PCIe generation to GT/s, for NVML, which tells generations.
-_GENERATIONS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
+#: PCIe generation to transfer rate in GT/s (PCI Express base specifications 1 to 6), for NVML, which tells generations.
+GENERATIONS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
+
+
+def is_gpu(vendor: str, kind: str) -> bool:
+    """Whether that is a GPU: NVIDIA's display (0x03) and accelerator (0x12) classes, and 3D controllers (0x0302) of others.
+
+    A GPU's audio function is class 0x0403, an NVSwitch 0x0680, a board's own screen 0x0300 of another vendor.
+    """
+    return kind.startswith(("0x03", "0x12") if vendor == NVIDIA else "0x0302")
 
 
 @dataclass(frozen=True)
@@ -40,13 +48,8 @@ class PciEntry:
 
     @property
     def is_gpu(self) -> bool:
-        """NVIDIA's display (0x03) and accelerator (0x12) classes, and 3D controllers (0x0302) of others.
-
-        A GPU's audio function is class 0x0403, an NVSwitch 0x0680, a board's own screen 0x0300 of another vendor.
-        """
-        if self.vendor == NVIDIA:
-            return self.kind.startswith(("0x03", "0x12"))
-        return self.kind.startswith("0x0302")
+        """As the function of that name says."""
+        return is_gpu(self.vendor, self.kind)
 
     @property
     def is_nic(self) -> bool:
@@ -76,7 +79,7 @@ def width(text: str) -> Optional[int]:
 
 def generation(number: Any) -> Optional[float]:
     """GT/s of a PCIe generation from 1 to 6."""
-    return _GENERATIONS.get(take.number(number) or 0)
+    return GENERATIONS.get(take.number(number) or 0)
 
 
 def entries(data: Any) -> Mapping[str, PciEntry]:

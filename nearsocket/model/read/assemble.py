@@ -6,7 +6,7 @@ from typing import Optional
 
 from nearsocket.model.host import Host
 from nearsocket.model.parsers import arcstats, cmdline, containers, mountinfo, packages, pci, take, units
-from nearsocket.model.read import buffers, devices, driver, gpus, processes, replicas, topology
+from nearsocket.model.read import buffers, crosscheck, devices, driver, gpus, processes, replicas, topology
 from nearsocket.model.read.notes import Notes
 from nearsocket.model.read.topo import rows
 from nearsocket.model.snapshot import Snapshot
@@ -17,7 +17,7 @@ _LISTS = frozenset({"containers", "dev.char", "units", "timers", "processes", "n
 _TEXTS = frozenset(
     {
         *("kernel.release", "kernel.cmdline", "kernel.modules", "os.release", "meminfo", "mounts", "numactl", "nvidia.topo"),
-        *("nvidia.smi", "packages", "packages.holds", "dkms", "zfs.arcstats"),
+        *("nvidia.smi", "packages", "packages.holds", "dkms", "zfs.arcstats", "generation"),
     }
 )
 
@@ -27,6 +27,7 @@ def host(snapshot: Snapshot, near: Optional[frozenset[int]] = None) -> Host:
     notes = Notes()
     _shapes(snapshot, notes)
     nodes, sockets = topology.topology(snapshot, notes)
+    crosscheck.numactl(snapshot.text("numactl"), nodes, notes)
     entries = pci.entries(snapshot.data("pci"))
     found_gpus = gpus.gpus(snapshot, entries, rows(snapshot, notes), nodes, notes)
     boxes = containers.containers(snapshot.data("containers"))

@@ -2,10 +2,11 @@
 
 Four signs tie processes together:
 1. they map the same nccl- file (a proxy pool has one owner and ties nobody);
-2. one started the other, or both are copies of one command with the same parent (torchrun, mpirun);
-3. they share a container;
-4. outside containers, they share a unit.
-Signs 3 and 4 do not join groups that stand apart: two that each share nccl- files, none of them in common, or that each
+2. one started the other;
+3. they are copies of one command with the same parent (torchrun, mpirun);
+4. they share a container;
+5. outside containers, they share a unit.
+Signs 3 to 5 do not join groups that stand apart: two that each share nccl- files, none of them in common, or that each
 have a server process. So two servers in one container stay two. Groups with files whose rank numbers fill each other's gaps
 are parts of one (a ring that uses shared memory between some of its ranks only).
 """
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from nearsocket.model.host import Buffer, BufferRole, Process
 
 #: These hold GPU memory for others or draw a screen (comm, cut to 15 characters by the kernel).
-_SERVANTS = frozenset({"nvidia-cuda-mps", "nvidia-persiste", "nv-hostengine", "Xorg", "Xwayland", "gnome-shell"})
+SERVANTS = frozenset({"nvidia-cuda-mps", "nvidia-persiste", "nv-hostengine", "Xorg", "Xwayland", "gnome-shell"})
 
 
 @dataclass
@@ -61,9 +62,9 @@ def tying_files(buffers: Iterable[Buffer]) -> frozenset[str]:
 
 def instances(processes: Sequence[Process], tying: frozenset[str]) -> tuple[tuple[Process, ...], ...]:
     """The processes of each instance, both in order of process number; those without any sign of one are left out."""
-    part = [p for p in processes if (p.engine or p.buffers or p.gpus or p.gpu_bytes) and p.comm not in _SERVANTS]
+    part = [p for p in processes if (p.engine or p.buffers or p.gpus or p.gpu_bytes) and p.comm not in SERVANTS]
     places: dict[tuple[str, str], list[Group]] = {}
-    for group in _tied(part, tying):
+    for group in _with_copies(_tied(part, tying)):
         places.setdefault(_place(group), []).append(group)
     found = [group for (kind, _), groups in places.items() for group in (_gathered(groups) if kind else groups)]
     ordered = (tuple(sorted(group.members, key=lambda p: p.pid)) for group in found)
@@ -80,13 +81,10 @@ def _tied(part: Sequence[Process], tying: frozenset[str]) -> list[Group]:
             pid = leader[pid]
         return pid
 
-    first: dict[object, int] = {}
+    first: dict[str, int] = {}
     for process in part:
-        signs: list[object] = [("file", b.identity) for b in process.buffers if b.identity in tying]
-        if process.ppid > 1 and process.engine is None and process.command:
-            signs.append(("copy", process.ppid, process.command))
-        for sign in signs:
-            leader[find(process.pid)] = find(first.setdefault(sign, process.pid))
+        for file in {b.identity for b in process.buffers} & tying:
+            leader[find(process.pid)] = find(first.setdefault(file, process.pid))
         if process.ppid in leader:
             leader[find(process.pid)] = find(process.ppid)
     groups: dict[int, Group] = {}
@@ -94,6 +92,22 @@ def _tied(part: Sequence[Process], tying: frozenset[str]) -> list[Group]:
         files = {b.identity for b in process.buffers} & tying
         groups.setdefault(find(process.pid), Group()).add(Group([process], files))
     return list(groups.values())
+
+
+def _with_copies(groups: Sequence[Group]) -> list[Group]:
+    """The groups, those joined that sign 3 ties; an engine's own processes have a parent that ties them."""
+    found: list[Group] = []
+    first: dict[tuple[int, tuple[str, ...]], Group] = {}
+    for group in groups:
+        signs = [(p.ppid, p.command) for p in group.members if p.ppid > 1 and p.engine is None and p.command]
+        fitting = next((first[sign] for sign in signs if sign in first and not _apart(first[sign], group)), None)
+        if fitting is None:
+            found.append(group)
+        else:
+            fitting.add(group)
+        for sign in signs:
+            first.setdefault(sign, fitting or group)
+    return found
 
 
 def _place(group: Group) -> tuple[str, str]:

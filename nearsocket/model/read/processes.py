@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
+from nearsocket.model.containment import same_container
 from nearsocket.model.host import Container, Gpu, Mount, Process
 from nearsocket.model.parsers import cgroup, mountinfo, pci, policy, procstatus, take
+from nearsocket.model.parsers.nccl_ranks import own_lines
 from nearsocket.model.parsers.procstatus import ProcStatus
 from nearsocket.model.read import buffers, family, titles
 from nearsocket.model.read.buffers import Mapped
@@ -103,6 +105,7 @@ def _seen(pid: int, entry: Mapping[str, Any], around: Around, notes: Notes) -> S
     shm = take.mapping(entry.get("shm_bytes"))
     environ = entry.get("environ")
     ppid, uid = take.number(entry.get("ppid")), take.number(entry.get("uid"))
+    nspid = take.numbers(entry.get("nspid"), 1) or status.nspid
     process = Process(
         pid=pid,
         ppid=ppid if ppid is not None else status.ppid or 0,
@@ -123,17 +126,23 @@ def _seen(pid: int, entry: Mapping[str, Any], around: Around, notes: Notes) -> S
         gpus=_gpus(entry, gpu_bytes, bool(around.gpu_bytes), around.minors),
         gpu_bytes=gpu_bytes,
         engine=titles.engine(command),
-        rank=titles.logged_rank(log) if log else None,
+        rank=titles.logged_rank(own_lines(log, frozenset({pid, *nspid}))) if log else None,
         shm_mount=_shm(entry),
         shm_size_bytes=take.number(shm.get("size")),
         shm_free_bytes=take.number(shm.get("free")),
         buffers=buffers.merge(mappings),
         buffers_by=take.text(entry.get("buffers_by")),
-        buffers_reason=take.text(entry.get("buffers_reason")),
+        buffers_reason=take.text(entry.get("buffers_reason")) or _unread(entry),
         nccl_log=log,
-        nspid=take.numbers(entry.get("nspid"), 1) or status.nspid,
+        nspid=nspid,
     )
     return Seen(process, mappings)
+
+
+def _unread(entry: Mapping[str, Any]) -> Optional[str]:
+    """Why an empty list of nccl- files proves nothing: the reading of this process stopped before it got there."""
+    reason = take.text(entry.get("unread"))
+    return f"its reading stopped early: {reason}" if reason and not entry.get("buffers") else None
 
 
 def _uid(pid: int, status: ProcStatus, notes: Notes) -> int:
@@ -169,4 +178,4 @@ def _container_id(id: Optional[str], containers: Sequence[Container]) -> Optiona
     """The id as the runtime gives it (it may be the short form); the control group's where no runtime knows it."""
     if id is None:
         return None
-    return next((box.id for box in containers if len(box.id) >= 12 and id.startswith(box.id)), id)
+    return next((box.id for box in containers if same_container(box.id, id)), id)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
+from nearsocket.model.containment import unit_of
 from nearsocket.model.host import Buffer, Container, Engine, Gpu, Process, Replica, Unit
 from nearsocket.model.read import grouping, titles
 
@@ -42,7 +42,8 @@ def _replica(members: Sequence[Process], buffers: Sequence[Buffer], tying: froze
     sockets = {around.gpus[at].socket for at in addresses if at in around.gpus}
     container = next((process.container for process in members if process.container), None)
     box = around.containers.get(container or "")
-    unit = next((process.unit for process in members if process.unit), None) or _unit_of(box, around.units)
+    caller = unit_of(box, around.units)
+    unit = next((process.unit for process in members if process.unit), None) or (caller.id if caller else None)
     engine = next((process.engine for process in members if process.engine), None)
     return Replica(
         name=_name(box, container, unit, engine, members),
@@ -63,17 +64,6 @@ def _ranks(members: Sequence[Process], tying: frozenset[str]) -> list[Process]:
     found = [p for p in members if p.gpu_bytes or any(b.identity in tying for b in p.buffers)]
     found = found or [p for p in members if p.gpus and p.rank is not None]
     return sorted(found, key=lambda p: (p.rank is None, p.rank or 0, p.pid))
-
-
-def _unit_of(box: Optional[Container], units: Sequence[Unit]) -> Optional[str]:
-    """The unit whose ExecStart runs the container by name: Docker's containers are not in the unit's control group."""
-    if box is None or not box.name:
-        return None
-    name = re.escape(box.name)
-    runs = re.compile(
-        rf"\b(?:docker|podman|nerdctl)\b.*?\s(?:--name[= ]{name}|(?:start|restart)\s.*?\b{name})(?:\s|;|\Z)", re.DOTALL
-    )
-    return next((unit.id for unit in units if runs.search(unit.exec_start[: titles.LINE_MAX])), None)
 
 
 def _name(

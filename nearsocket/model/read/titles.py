@@ -22,6 +22,9 @@ _NOT_ENGINES = frozenset(
         *("systemd-run", "tee", "strace", "gdb", "tini", "dumb-init", "catatonit"),
     }
 )
+#: Programs that become what they start: the command line with them in front is the engine's.
+_BECOME_IT = frozenset({"numactl", "taskset", "nice", "ionice", "chrt", "env", "nohup", "setsid", "stdbuf"})
+_MOST_STARTS = 16
 #: What starts a server: a module after `-m`, a script, or a program and its first argument. Benchmarks are clients.
 _SERVERS = (
     (re.compile(r"(.* )?-m sglang\.(launch_server|srt\.\S+)( .*)?"), Engine.SGLANG),
@@ -45,20 +48,24 @@ class Coordinates:
     ep: Optional[int] = None
 
 
-def engine(command: Sequence[str]) -> Optional[Engine]:
-    """The engine that this command line runs, None for any other program (`docker run ... sglang` is Docker's client)."""
-    if not command:
-        return None
-    first = command[0]
+def engine(command: Sequence[str], comm: str = "") -> Optional[Engine]:
+    """The engine that this command line runs, None for any other program (`docker run ... sglang` is Docker's client).
+
+    `comm` is the name that counts where the command line is empty. The collector chooses processes by this, too.
+    """
+    first = (command[0] if command and command[0] else comm).lower()
     if first.startswith("sglang::"):
         return Engine.SGLANG
-    if first.startswith("VLLM::"):
+    if first.startswith("vllm::"):
         return Engine.VLLM
     words = " ".join(command)[:LINE_MAX].split()
-    if not words or words[0].rpartition("/")[2] in _NOT_ENGINES:
+    program = words[0].rpartition("/")[2] if words else ""
+    if not words or program in _NOT_ENGINES:
         return None
-    line = " ".join(words)
-    return next((found for pattern, found in _SERVERS if pattern.fullmatch(line)), None)
+    # Where the engine's own words begin behind options of numactl and the like is not known: every place is tried.
+    starts = range(min(len(words), _MOST_STARTS)) if program in _BECOME_IT else range(1)
+    lines = [" ".join(words[start:]) for start in starts]
+    return next((found for line in lines for pattern, found in _SERVERS if pattern.fullmatch(line)), None)
 
 
 def coordinates(title: str) -> Coordinates:

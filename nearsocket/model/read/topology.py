@@ -1,21 +1,28 @@
 """Nodes and sockets from the `nodes`, `cpus` and `meminfo` sources.
 
 A node's socket is the package of its CPUs (physical_package_id). A node without CPUs (CXL, HBM, a GPU's own memory) takes
-the socket of the nearest node by distance. SNC and NPS give several nodes of one package.
+the socket of the nearest node by distance. SNC and NPS give several nodes of one package, at distances of 10 to 17 (ACPI
+SLIT). A virtual machine can show one package and yet nodes as far apart as sockets are; those are taken as sockets.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from nearsocket.model import cpulist
-from nearsocket.model.host import Node, Socket
+from nearsocket.model.host import Node, NodeMemory, Socket
 from nearsocket.model.parsers import meminfo, sysfs, take
 from nearsocket.model.parsers.sysfs import CpuFiles, NodeFiles
 from nearsocket.model.read.notes import Notes
 from nearsocket.model.snapshot import Snapshot, SourceStatus
+
+#: Share by which the nodes' memory and the machine's may differ (the kernel's own early reservations).
+_MEMORY_SLACK = 0.02
+#: From this distance on two nodes are on different sockets, whatever the packages say (the kernel's REMOTE_DISTANCE).
+REMOTE_DISTANCE = 20
 
 
 def topology(snapshot: Snapshot, notes: Notes) -> tuple[tuple[Node, ...], tuple[Socket, ...]]:
@@ -27,9 +34,9 @@ def topology(snapshot: Snapshot, notes: Notes) -> tuple[tuple[Node, ...], tuple[
     offline = cpus.listed - cpus.online if cpus.online else frozenset()
     if offline:
         notes.add("cpus", f"offline: {cpulist.render(offline)}")
-    packages = _packages(cpus, files, notes)
+    packages = _by_distance(_packages(cpus, files, notes), files, notes)
     nodes = [_node(entry, files, cpus, packages, notes) for entry in files]
-    nodes = _nearest_sockets(nodes, notes)
+    nodes = _agreeing(_nearest_sockets(nodes, notes), meminfo.whole_memory(snapshot.text("meminfo")), notes)
     return tuple(nodes), _sockets(nodes, packages, cpus.online)
 
 
@@ -64,6 +71,36 @@ def _packages(cpus: CpuFiles, files: Sequence[NodeFiles], notes: Notes) -> Mappi
     return {cpu: 0 if first else entry.id for entry in files for cpu in entry.cpus or ()}
 
 
+def _by_distance(packages: Mapping[int, int], files: Sequence[NodeFiles], notes: Notes) -> Mapping[int, int]:
+    """CPU to package, a package cut into those parts whose nodes are as far from each other as sockets are.
+
+    The part with the lowest node keeps the package's number, others take numbers that no package has.
+    """
+    found, unused = dict(packages), iter(sorted(set(range(len(files) + len(packages) + 1)) - set(packages.values())))
+    for package in sorted(set(packages.values())):
+        inside = [(at, entry) for at, entry in enumerate(files) if any(packages.get(cpu) == package for cpu in entry.cpus or ())]
+        parts: list[list[tuple[int, NodeFiles]]] = []
+        for at, entry in inside:
+            close = next((part for part in parts if all(_distance(entry, other) < REMOTE_DISTANCE for other, _ in part)), None)
+            if close is None:
+                parts.append([(at, entry)])
+            else:
+                close.append((at, entry))
+        for part in parts[1:]:
+            number = next(unused)
+            names = cpulist.render(entry.id for _, entry in part)
+            notes.add(
+                "nodes", f"node {names}: in package {package} and as far from its other nodes as a socket; taken as socket {number}"
+            )
+            found.update({cpu: number for _, entry in part for cpu in entry.cpus or () if packages.get(cpu) == package})
+    return found
+
+
+def _distance(entry: NodeFiles, at: int) -> int:
+    """The entry's distance to the node at that place; that of one socket where it was not read."""
+    return entry.distances[at] if at < len(entry.distances) else 0
+
+
 def _node(entry: NodeFiles, files: Sequence[NodeFiles], cpus: CpuFiles, packages: Mapping[int, int], notes: Notes) -> Node:
     name = f"node {entry.id}"
     if entry.cpus is None:
@@ -84,6 +121,23 @@ def _node(entry: NodeFiles, files: Sequence[NodeFiles], cpus: CpuFiles, packages
         memoryless=memoryless,
         distances=entry.distances if len(entry.distances) == len(files) else (),
     )
+
+
+def _agreeing(nodes: list[Node], whole: Optional[NodeMemory], notes: Notes) -> list[Node]:
+    """The nodes, their memory held against /proc/meminfo; with one node, /proc/meminfo counts where the two disagree.
+
+    A virtual machine that was given memory after boot can count it in the whole and in no node (seen on Linux 6.18).
+    """
+    told = [node.memory.total_bytes for node in nodes if node.memory is not None]
+    if whole is None or len(told) < len(nodes):
+        return nodes
+    apart = abs(sum(told) - whole.total_bytes)
+    if apart <= _MEMORY_SLACK * max(sum(told), whole.total_bytes):
+        return nodes
+    notes.add("nodes", f"the nodes' memory adds up to {sum(told) >> 20} MiB, /proc/meminfo says {whole.total_bytes >> 20} MiB")
+    if len(nodes) > 1:
+        return nodes
+    return [dataclasses.replace(nodes[0], memory=whole)]
 
 
 def _majority(packages: Mapping[int, int], cpus: frozenset[int], node: int, notes: Notes) -> Optional[int]:

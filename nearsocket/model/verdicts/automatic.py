@@ -15,6 +15,9 @@ from nearsocket.model.verdicts.reading import because, entries, files, listed, r
 
 _SWITCH = re.compile(r'^\s*APT::Periodic::Unattended-Upgrade\s+"?(\w+)"?\s*;', re.MULTILINE)
 _APPLY = re.compile(r"^\s*apply_updates\s*=\s*(yes|true|1|on)\b", re.MULTILINE | re.IGNORECASE)
+#: Timers that run dnf's automatic upgrades (dnf 4 and 5); the -download and -notifyonly ones install nothing.
+_DNF_INSTALLS = "dnf-automatic-install.timer"
+_DNF = ("dnf-automatic.timer", _DNF_INSTALLS, "dnf5-automatic.timer")
 _EXCLUDED = re.compile(r"Unattended-Upgrade::Package-Blacklist\s*\{(.*?)\}\s*;", re.DOTALL)
 _COMMENT = re.compile(r"^\s*(//|#).*$", re.MULTILINE)
 _QUOTED = re.compile(r'"([^"]+)"')
@@ -57,13 +60,13 @@ def judge_upgrades(host: Host) -> Finding:
         if not refused(host, "timers"):
             return not_applicable(host.name, f"no timers of systemd: {why(host, 'timers')}", because(host, "timers"))
         summary = f"whether upgrades run by themselves is not known: {why(host, 'timers')}"
-        return unknown(host.name, summary, because(host, "timers"), "systemctl list-timers --all 'apt-daily*' 'dnf-automatic*'")
+        return unknown(host.name, summary, because(host, "timers"), "systemctl list-timers --all 'apt-daily*' 'dnf*-automatic*'")
     evidence = [
         told(f"timers {name}", f"active {t.get('active')}, enabled {t.get('enabled')}") for name, t in sorted(timers.items())
     ]
     evidence = evidence or [Evidence("timers", "none of apt's and dnf's timers is there")]
     settings = files(host, "packages.upgrades")
-    apt, dnf = _runs(timers, "apt-daily-upgrade.timer"), _runs(timers, "dnf-automatic.timer")
+    apt, dnf = _runs(timers, "apt-daily-upgrade.timer"), [name for name in _DNF if _runs(timers, name)]
     if (apt or dnf) and not settings and refused(host, "packages.upgrades"):
         summary = f"a timer of apt or dnf runs, and what it may do is not known: {why(host, 'packages.upgrades')}"
         return unknown(host.name, summary, [*evidence, *because(host, "packages.upgrades")], "apt-config dump | grep -i unattended")
@@ -71,10 +74,10 @@ def judge_upgrades(host: Host) -> Finding:
     deciding = [path for path in sorted(settings) if _SWITCH.search(settings[path]) or _APPLY.search(settings[path])]
     evidence += [told(f"packages.upgrades {path}", settings[path]) for path in deciding]
     # apt reads its files in the order of their names and the last word counts; without a word it upgrades nothing.
-    # dnf-automatic only downloads unless its file says otherwise.
+    # dnf-automatic only downloads unless its file says otherwise; its -install timer installs whatever the file says.
     applies = any(_APPLY.search(settings[path]) for path in settings)
     on = ["apt-daily-upgrade.timer"] if apt and switches and switches[-1] not in ("0", "false", "no", "off") else []
-    on += ["dnf-automatic.timer"] if dnf and applies else []
+    on += [name for name in dnf if applies or name == _DNF_INSTALLS]
     if not on:
         return passed(host.name, "no upgrade runs by itself", evidence)
     excluded = [

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model import cpulist
-from nearsocket.model import near as nearness
+from nearsocket.model.exitcode import severity
 from nearsocket.model.finding import Evidence, Status
-from nearsocket.model.host import Buffer, Host, Process
-from nearsocket.model.verdicts.groups import Group, one_line, who
+from nearsocket.model.host import Host, Process
+from nearsocket.model.near import of_process, own_gpus
+from nearsocket.model.text import brief
+from nearsocket.model.verdicts.groups import Group, who
 
 _POLICY = re.compile(r"(?P<mode>[a-z]+(?: interleave| \(many\))?)(?:=[a-z|]+)?(?::(?P<nodes>[0-9,-]+))?\Z")
 
@@ -90,49 +92,20 @@ def near_cpus(host: Host, near: Iterable[int]) -> frozenset[int]:
     return frozenset(cpu for node in map(host.node, near) if node is not None for cpu in node.cpus)
 
 
-def one_socket(host: Host) -> bool:
-    """Whether every node lies on one known socket, so that nothing can be far. A socket without memory counts too."""
-    sockets = {node.socket for node in host.nodes}
-    return len(sockets) == 1 and None not in sockets
-
-
-def near_of(host: Host, process: Process) -> Optional[frozenset[int]]:
-    """The nodes near the process's GPUs; on a host with one socket every node. None where nothing says which GPUs it works on."""
-    if _guessed(host, process):
-        return None
-    return nearness.of_process(host, process) or _only_socket(host)
-
-
-def near_of_buffer(host: Host, buffer: Buffer) -> Optional[frozenset[int]]:
-    """The nodes near the GPUs of the processes that map the file; on a host with one socket every node. None as above."""
-    if any(_guessed(host, process) for process in host.processes if process.pid in buffer.pids):
-        return None
-    return nearness.of_buffer(host, buffer) or _only_socket(host)
-
-
-def _guessed(host: Host, process: Process) -> bool:
-    """Whether the process's GPUs are told by open devices alone and lie on several sockets.
-
-    CUDA opens every GPU that it can see, so such a process works on one of them, and both sockets would count as near.
-    """
-    if host.near is not None or process.gpu_bytes:
-        return False
-    return len({gpu.socket for gpu in map(host.gpu, process.gpus) if gpu is not None}) > 1
-
-
-def _only_socket(host: Host) -> Optional[frozenset[int]]:
-    return frozenset(node.id for node in host.nodes) if one_socket(host) else None
-
-
 def near_by_force(host: Host, process: Process) -> Optional[str]:
-    """What holds the process's /dev/shm files near: `policy`, `cpuset`, `mount`, or `socket` where there is but one.
+    """What holds the process's /dev/shm files near: `policy`, `cpuset`, `mount`, or `socket` where but one has memory.
 
-    None where nothing does, or where it is not known.
+    None where nothing does, or where it is not known. What lets pages land on two sockets holds nothing, whatever counts as near.
     """
-    near, reach = near_of(host, process), shm_reach(host, process)
+    near, reach = of_process(host, process), shm_reach(host, process)
     if not near or reach is None or not reach.nodes or not reach.nodes <= near:
         return None
-    return reach.by or "socket"
+    return (reach.by or "socket") if _within_one_socket(host, reach.nodes) else None
+
+
+def _within_one_socket(host: Host, nodes: frozenset[int]) -> bool:
+    sockets = {host.socket_of(node) for node in nodes}
+    return len(nodes) == 1 or (len(sockets) == 1 and None not in sockets)
 
 
 def bound_group(host: Host, group: Group) -> Optional[str]:
@@ -144,7 +117,7 @@ def bound_group(host: Host, group: Group) -> Optional[str]:
         "policy": "a bound memory policy",
         "cpuset": "a cpuset",
         "mount": "a bound /dev/shm mount",
-        "socket": "the only socket",
+        "socket": "the only socket with memory",
     }
     return " and ".join(dict.fromkeys(names[holder] for holder in holders if holder))
 
@@ -154,7 +127,7 @@ def live_evidence(process: Process) -> tuple[Evidence, ...]:
     cpus = cpulist.render(process.cpus) or "not read"
     mems = cpulist.render(process.mems_allowed) or "not read"
     status = f"{who(process)}: Cpus_allowed_list {cpus}, Mems_allowed_list {mems}"
-    policy = f"task policy {one_line(process.policy) if process.policy else 'not read'}"
+    policy = f"task policy {brief(process.policy) if process.policy else 'not read'}"
     return (Evidence(f"/proc/{process.pid}/status", status), Evidence(f"/proc/{process.pid}/numa_maps", policy))
 
 
@@ -162,15 +135,24 @@ def near_evidence(host: Host, processes: Iterable[Process]) -> tuple[Evidence, .
     """Where the GPUs of these processes are, with the source that says it."""
     if host.near is not None:
         return (Evidence("--near", f"node {cpulist.render(host.near)}"),)
+    known = tuple(processes)
     shown = []
-    for pci in dict.fromkeys(pci for process in processes for pci in process.gpus):
+    for pci in dict.fromkeys(pci for process in known for pci in process.gpus):
         gpu = host.gpu(pci)
-        claims = (
-            ", ".join(f"{one_line(c.source)} says {one_line(c.text, 40)}" for c in gpu.claims) if gpu else "not in the PCI list"
-        )
+        claims = ", ".join(f"{brief(c.source)} says {brief(c.text, 40)}" for c in gpu.claims) if gpu else "not in the PCI list"
         where = f"node {gpu.node}, socket {gpu.socket}" if gpu and gpu.node is not None else "node not known"
-        shown.append(Evidence(f"GPU {one_line(pci, 20)}", f"{where} ({claims})" if claims else where))
-    return tuple(shown)
+        shown.append(Evidence(f"GPU {brief(pci, 20)}", f"{where} ({claims})" if claims else where))
+    return (*shown, *(line for process in known for line in _left_out(host, process)))
+
+
+def _left_out(host: Host, process: Process) -> tuple[Evidence, ...]:
+    """Which of the process's GPUs were not taken for its own, with the bytes on each."""
+    own = own_gpus(host, process)
+    if set(own) == set(process.gpus):
+        return ()
+    held = ", ".join(f"{process.gpu_bytes.get(pci) or 'unknown'} bytes on {brief(pci, 20)}" for pci in process.gpus)
+    taken = f"works on {', '.join(brief(pci, 20) for pci in own)}" if own else "which socket it works on is not known"
+    return (Evidence(f"GPU memory of {who(process)}", f"{held}: {taken}"),)
 
 
 @dataclass(frozen=True)
@@ -184,7 +166,7 @@ class RankVerdict:
 
 def judge_binding(host: Host, process: Process) -> RankVerdict:
     """Judge one rank's live CPUs and memory nodes against its GPU's socket."""
-    near, reach, name = near_of(host, process), memory_reach(host, process), who(process)
+    near, reach, name = of_process(host, process), memory_reach(host, process), who(process)
     if near is None:
         return RankVerdict(process, Status.UNKNOWN, f"{name}: the node of its GPU is not known")
     wanted, cpus = near_cpus(host, near), process.cpus
@@ -199,7 +181,7 @@ def judge_binding(host: Host, process: Process) -> RankVerdict:
         missing = "memory policy" if reach is None else "CPUs"
         return RankVerdict(process, Status.UNKNOWN, f"{name}: its {missing} could not be read")
     if not reach.nodes <= near:
-        policy = one_line(process.policy or "default", 40)
+        policy = brief(process.policy or "default", 40)
         free = f"may take memory from node {cpulist.render(reach.nodes)} (policy {policy})"
         return RankVerdict(process, Status.WARN, f"{name} {free}, its GPU is at {at}")
     if not cpus <= wanted:
@@ -207,10 +189,6 @@ def judge_binding(host: Host, process: Process) -> RankVerdict:
     return RankVerdict(process, Status.PASS, f"{name} is held at node {cpulist.render(reach.nodes)}, near its GPU")
 
 
-#: What decides when ranks differ: the worst first.
-SEVERITY = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.NOT_APPLICABLE)
-
-
 def worst(verdicts: Iterable[RankVerdict]) -> RankVerdict:
     """The verdict that decides for the group, the first of the worst status."""
-    return min(verdicts, key=lambda verdict: SEVERITY.index(verdict.status))
+    return max(verdicts, key=lambda verdict: severity(verdict.status))

@@ -6,14 +6,17 @@ the variable is only the first of the three. Thresholds: src/misc/cudawrap.cc of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model import cpulist
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown
+from nearsocket.model.host import BufferRole
 from nearsocket.model.parsers.nccl_log import LogLine, NcclLog
-from nearsocket.model.verdicts.placement import NAME_NEAR
+from nearsocket.model.roles import role_of
+from nearsocket.model.verdicts.placement import NAME_NEAR, NCCL_DEBUG
 
 CUMEM_ID = "nccl.cumem-in-force"
 #: First version with cuMem for host memory; there it is off unless NCCL_CUMEM_HOST_ENABLE=1.
@@ -25,9 +28,10 @@ DRIVER_DEFAULT, DRIVER_LEAST = 12060, 12020
 #: NCCL's build: below CUDA 12.2 the host path is not compiled in.
 BUILD_LEAST = (12, 2)
 SHOWN_LINES = 8
+#: What the ranks that do not use cuMem warn of when their peers do.
+_TORN = re.compile(r"Error while attaching to shared memory segment .*\(size 0\)")
 
-DEBUG = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,BOOTSTRAP,SHM,ALLOC,ALLOC_HOST"
-SHOW_MORE = f"start the engine with {DEBUG}, send one request, and judge that log"
+SHOW_MORE = f"{NCCL_DEBUG} NCCL_DEBUG_FILE=/tmp/nccl.%h.%p COMMAND  # start the engine so, send one request, judge those logs"
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,12 @@ def version_obstacle(version: Optional[str], host_enable: bool = False, lines: t
         text = f"NCCL {version} has cuMem for host memory off unless told (on by itself from 2.24)"
     else:
         return None
-    return Obstacle("nccl-version", text, "use NCCL 2.26.5 or newer, or bind the engine to the near node", lines)
+    return Obstacle(
+        "nccl-version",
+        text,
+        "pip install --upgrade 'nvidia-nccl-cu12>=2.26.5'  # in the engine's environment; or bind the engine to the near node",
+        lines,
+    )
 
 
 def driver_obstacle(cuda: Optional[int], host_enable: bool = False, lines: tuple[LogLine, ...] = ()) -> Optional[Obstacle]:
@@ -69,7 +78,12 @@ def driver_obstacle(cuda: Optional[int], host_enable: bool = False, lines: tuple
         return None
     shown = f"{cuda // 1000}.{cuda % 1000 // 10}"
     text = f"the driver is for CUDA {shown}; NCCL turns cuMem for host memory on by itself only from 12.6"
-    return Obstacle("driver-version", text, "install a driver for CUDA 12.6 or newer (560 or newer)", lines)
+    return Obstacle(
+        "driver-version",
+        text,
+        "nvidia-smi | grep -o 'CUDA Version: [0-9.]*'  # install driver 560 or newer, which is for CUDA 12.6",
+        lines,
+    )
 
 
 def obstacles(log: NcclLog) -> tuple[Obstacle, ...]:
@@ -79,7 +93,12 @@ def obstacles(log: NcclLog) -> tuple[Obstacle, ...]:
     if off:
         text = "NCCL_CUMEM_ENABLE is 0"
         found.append(
-            Obstacle("variable", text, "set NCCL_CUMEM_ENABLE=1 in the engine's environment (SGLang sets 0 unless told)", off)
+            Obstacle(
+                "variable",
+                text,
+                "export NCCL_CUMEM_ENABLE=1  # in the engine's environment (docker run -e); SGLang sets 0 unless told",
+                off,
+            )
         )
     host = log.values("NCCL_CUMEM_HOST_ENABLE")
     host_off = tuple(entry.line for entry in host if entry.value == "0")
@@ -87,24 +106,51 @@ def obstacles(log: NcclLog) -> tuple[Obstacle, ...]:
     if host_off:
         text = "NCCL_CUMEM_HOST_ENABLE is 0"
         found.append(
-            Obstacle("host-enable", text, "remove NCCL_CUMEM_HOST_ENABLE=0 from the environment and from nccl.conf", host_off)
+            Obstacle(
+                "host-enable", text, "unset NCCL_CUMEM_HOST_ENABLE  # and take it out of /etc/nccl.conf and ~/.nccl.conf", host_off
+            )
         )
     version = min(log.versions, key=parse_version, default=None)
     found.append(version_obstacle(version, host_on, _told(log, "version")))
     build = min((parse_version(text) for text in log.cuda_builds), default=BUILD_LEAST)
     if build < BUILD_LEAST and not (version and parse_version(version)[:2] < HOST_PATH_SINCE):
         text = f"this NCCL was built for CUDA {'.'.join(map(str, build))}; cuMem for host memory needs a build for 12.2 or newer"
-        found.append(Obstacle("nccl-build", text, "use an NCCL built for CUDA 12.2 or newer", _told(log, "version")))
+        found.append(
+            Obstacle(
+                "nccl-build",
+                text,
+                "pip install --upgrade nvidia-nccl-cu12  # in the engine's environment: a build for CUDA 12.2 or newer",
+                _told(log, "version"),
+            )
+        )
     found.append(driver_obstacle(min(log.drivers, default=None), host_on, _told(log, "driver")))
     if log.fallback:
         text = (
             "NCCL's probe of cuMem host memory failed and it fell back to /dev/shm (usual cause: a container without CAP_SYS_NICE)"
         )
-        remedy = "run the container with --cap-add SYS_NICE, and as root inside"
+        remedy = "docker run --cap-add SYS_NICE ...  # and as root inside"
         found.append(Obstacle("sys-nice", text, remedy, log.fallback))
     if log.shared_process:
         text = "two ranks share one process; NCCL then always uses /dev/shm"
-        found.append(Obstacle("shared-process", text, "run one process for each rank (GPU)", log.shared_process))
+        found.append(
+            Obstacle(
+                "shared-process",
+                text,
+                "torchrun --nproc-per-node=2 COMMAND  # one process for each GPU (nccl-tests: mpirun -np 2 ... -g 1)",
+                log.shared_process,
+            )
+        )
+    torn = tuple(line for line in log.warnings if _TORN.search(line.text))
+    if torn:
+        text = "ranks disagree on where host buffers are (a segment of size 0); usual cause: a node without memory or without CPUs"
+        found.append(
+            Obstacle(
+                "ranks-disagree",
+                text,
+                "numactl -H  # give each node memory and CPUs, or set NCCL_CUMEM_HOST_ENABLE=0 and bind",
+                torn,
+            )
+        )
     return tuple(obstacle for obstacle in found if obstacle is not None)
 
 
@@ -114,10 +160,9 @@ def is_direct(word: str) -> bool:
 
 
 def direct_only(log: NcclLog) -> bool:
-    """Whether every transport in the log is P2P or NVLink, and no large /dev/shm buffer contradicts that."""
-    return (
-        bool(log.transports) and all(is_direct(transport.word) for transport in log.transports) and not (log.mmap or log.imported)
-    )
+    """Whether every transport in the log is P2P or NVLink, and no ring file in /dev/shm contradicts that."""
+    rings = any(role_of(buffer.size_bytes) is BufferRole.RING for buffer in (*log.mmap, *log.imported))
+    return bool(log.transports) and all(is_direct(transport.word) for transport in log.transports) and not rings
 
 
 def judge_log(log: NcclLog, subject: str = "NCCL log", source: str = "line") -> Finding:
@@ -132,17 +177,17 @@ def judge_log(log: NcclLog, subject: str = "NCCL log", source: str = "line") -> 
         )
     reasons = obstacles(log)
     shm = (*log.mmap, *log.imported)
-    buffers = f"{len(shm)} ring buffer{'s' if len(shm) != 1 else ''} in /dev/shm"
+    buffers = f"{_count(len(shm), 'ring buffer')} in /dev/shm"
     if log.cumem and not shm and not _decisive(reasons):
         lines = _evidence((buffer.line for buffer in log.cumem), source)
-        return passed(subject, f"in force: {len(log.cumem)} host buffers in cuMem, none in /dev/shm", lines)
+        return passed(subject, f"in force: {_count(len(log.cumem), 'host buffer')} in cuMem, none in /dev/shm", lines)
     if reasons:
         seen = f"; {buffers}" if shm else ""
         summary = f"not in force: {'; '.join(reason.text for reason in reasons)}{seen}"
         lines = _evidence((line for reason in reasons for line in reason.lines[:2]), source) + _evidence(
             (b.line for b in shm), source
         )
-        return failed(subject, summary, lines, "; ".join(dict.fromkeys(reason.remedy for reason in reasons)))
+        return failed(subject, summary, lines, "\n".join(dict.fromkeys(reason.remedy for reason in reasons)))
     if shm:
         summary = f"not in force: {buffers}; the log does not say why: {_possible(log)}"
         return failed(subject, summary, _evidence((b.line for b in shm), source), SHOW_MORE)
@@ -150,9 +195,9 @@ def judge_log(log: NcclLog, subject: str = "NCCL log", source: str = "line") -> 
     if enabled:
         value = enabled[0].value
         summary = f"NCCL_CUMEM_ENABLE is {value} and nothing speaks against it, but no host buffer is shown"
-        return unknown(subject, summary, _evidence((entry.line for entry in enabled), source), SHOW_MORE)
+        return unknown(subject, summary, _evidence((*(entry.line for entry in enabled), *log.warnings), source), SHOW_MORE)
     summary = "neither NCCL_CUMEM_ENABLE nor a host buffer is shown; a variable that is not shown may still be set"
-    return unknown(subject, summary, _transports(log, source), SHOW_MORE)
+    return unknown(subject, summary, (*_transports(log, source), *_evidence(log.warnings, source)), SHOW_MORE)
 
 
 def log_placement(log: NcclLog, near: Optional[frozenset[int]], subject: str = "NCCL log", source: str = "line") -> Finding:
@@ -168,25 +213,30 @@ def log_placement(log: NcclLog, near: Optional[frozenset[int]], subject: str = "
     shown = _evidence((line.line for line in log.numa), source)
     if log.numa and near is None:
         return unknown(
-            subject, f"cuMem host buffers on node {nodes}; it is not known which nodes are near the GPUs", shown, NAME_NEAR
+            subject,
+            f"{_count(len(log.numa), 'cuMem host buffer')} on node {nodes}; it is not known which nodes are near the GPUs",
+            shown,
+            NAME_NEAR,
         )
     far = [line for line in log.numa if near is not None and line.node not in near]
     if far:
         where = f"node {cpulist.render(line.node for line in far if line.node >= 0)}"
-        summary = f"far: {len(far)} of {len(log.numa)} cuMem host buffers on {where}, GPUs on node {cpulist.render(near or ())}"
+        summary = (
+            f"far: {len(far)} of {_count(len(log.numa), 'cuMem host buffer')} on {where}, GPUs on node {cpulist.render(near or ())}"
+        )
         remedy = "cat /sys/bus/pci/devices/*/numa_node  # the driver takes the node from the GPU, and 0 where it is unknown"
         return failed(subject, summary, _evidence((line.line for line in far), source), remedy)
     shm = (*log.mmap, *log.imported)
     if shm:
-        summary = f"{len(shm)} ring buffer{'s' if len(shm) != 1 else ''} in /dev/shm; NCCL's log does not tell their node"
+        summary = f"{_count(len(shm), 'ring buffer')} in /dev/shm; NCCL's log does not tell their node"
         return unknown(
             subject,
             summary,
             _evidence((buffer.line for buffer in shm), source),
-            "judge /proc/PID/numa_maps of each rank, read as root",
+            "sudo cat /proc/PID/numa_maps > FILE  # of each rank, and judge those files",
         )
     if log.numa:
-        return passed(subject, f"near: all {len(log.numa)} cuMem host buffers on node {nodes}", shown)
+        return passed(subject, f"near: {_count(len(log.numa), 'cuMem host buffer')}, all on node {nodes}", shown)
     return unknown(
         subject,
         "no `numa N` line: the log does not tell where host buffers lie",
@@ -218,6 +268,10 @@ def _possible(log: NcclLog) -> str:
 def _told(log: NcclLog, kind: str) -> tuple[LogLine, ...]:
     line = log.line_of(kind)
     return (line,) if line else ()
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" + ("" if number == 1 else "s")
 
 
 def _words(log: NcclLog) -> str:

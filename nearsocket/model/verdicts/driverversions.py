@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Optional
 
-from nearsocket.model.finding import Evidence, Finding, failed, passed, unknown, warned
+from nearsocket.model.finding import Evidence, Finding, Status, failed, passed, unknown, warned
 from nearsocket.model.host import Host, Package
+from nearsocket.model.verdicts import fabricmanager
 from nearsocket.model.verdicts.reading import because, files, listed, refused, told, why
 
 #: Packages whose version is the driver's own: module, user libraries, tools (Debian's, Ubuntu's and NVIDIA's names, RPM's too).
@@ -51,6 +53,9 @@ def judge_versions(host: Host) -> Finding:
     if off:
         summary = f"the module in memory is {loaded}, but {listed(off)}: containers that start now find no GPU"
         return failed(host.name, summary, evidence, REBOOT)
+    manager = fabricmanager.judge(host, loaded)
+    if manager is not None and manager.status in (Status.FAIL, Status.UNKNOWN):
+        return dataclasses.replace(manager, evidence=(*evidence, *manager.evidence))
     waiting = [f"the module on disk {disk}"] if disk and disk != loaded else []
     waiting += [f"{name} {version}" for name, version in packages.items() if version != loaded]
     if waiting:
@@ -63,6 +68,9 @@ def judge_versions(host: Host) -> Finding:
     agreeing = ["module", *(name for name, version in live.items() if version)]
     agreeing += ["module on disk"] if disk else []
     agreeing += [f"{len(packages)} packages"] if packages else []
+    if manager is not None:
+        evidence += manager.evidence
+        agreeing.append("fabric manager")
     return passed(host.name, f"{loaded} everywhere: {listed(agreeing)}", evidence)
 
 

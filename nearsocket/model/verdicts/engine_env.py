@@ -9,7 +9,8 @@ from typing import Optional
 
 from nearsocket.model.finding import Status
 from nearsocket.model.host import Engine
-from nearsocket.model.verdicts.groups import Group, one_line, quoted
+from nearsocket.model.text import brief
+from nearsocket.model.verdicts.groups import Group, quoted
 
 CUMEM = "NCCL_CUMEM_ENABLE"
 CUMEM_HOST = "NCCL_CUMEM_HOST_ENABLE"
@@ -84,7 +85,7 @@ def plain_environ(group: Group) -> Mapping[str, str]:
 
 def _plain(environ: Mapping[str, str], name: str) -> Optional[str]:
     value = environ.get(name)
-    return None if value is None else one_line(value.strip(), 40)
+    return None if value is None else brief(value.strip(), 40)
 
 
 def has_option(group: Group, option: str) -> bool:
@@ -112,7 +113,7 @@ def outcome(group: Group, logged: Optional[str] = None) -> Outcome:
         if logged == "0" and asked:
             return Outcome(Status.FAIL, f"{CUMEM}=1 was given, NCCL ran with 0: the engine overwrote it", True)
         status = Status.PASS if logged == "1" else Status.FAIL
-        return Outcome(status, f"NCCL says that it ran with {CUMEM}={one_line(logged, 20)}", asked)
+        return Outcome(status, f"NCCL says that it ran with {CUMEM}={brief(logged, 20)}", asked)
     if not setting.known:
         return Outcome(Status.UNKNOWN, f"the environment could not be read, so {CUMEM} is not known", False)
     if group.engine is Engine.SGLANG:

@@ -8,7 +8,7 @@ from typing import Optional
 from nearsocket.model import cpulist
 from nearsocket.model.finding import Evidence, Finding, failed, passed, unknown, warned
 from nearsocket.model.host import NodeClaim
-from nearsocket.model.verdicts.groups import one_line
+from nearsocket.model.text import brief
 from nearsocket.model.verdicts.reading import told
 
 GPU_NODE = "topology.gpu-node"
@@ -63,8 +63,7 @@ def _named(claim: NodeClaim, sockets: Mapping[int, Optional[int]]) -> frozenset[
 
 def _silent(subject: str, claims: Sequence[NodeClaim], evidence: list[Evidence], sockets: Mapping[int, Optional[int]]) -> Finding:
     said = (
-        "; ".join(f"{claim.source} says {one_line(claim.text.strip(), 40) or 'nothing'}" for claim in claims)
-        or "none could be read"
+        "; ".join(f"{claim.source} says {brief(claim.text.strip(), 40) or 'nothing'}" for claim in claims) or "none could be read"
     )
     if sockets and None not in sockets.values() and len(set(sockets.values())) == 1:
         evidence.append(Evidence("nodes online", cpulist.render(sockets)))

@@ -7,24 +7,25 @@ import shlex
 from dataclasses import dataclass
 from typing import Optional
 
+from nearsocket.model.containment import same_container, unit_of
 from nearsocket.model.finding import Evidence, Finding, not_applicable, unknown
 from nearsocket.model.host import Container, Engine, Host, Process, Unit
+from nearsocket.model.near import misnamed
+from nearsocket.model.parsers import take
+from nearsocket.model.parsers.pci import address as pci_address
+from nearsocket.model.read.grouping import SERVANTS
+from nearsocket.model.text import brief
 
 #: What to run where this user could not look into the processes.
 AS_ROOT = "sudo nearsocket audit @local  # from elsewhere: nearsocket audit root@HOST"
-_RUNS_CONTAINER = re.compile(r"\b(?:docker|podman)\b.*\b(?:run|start)\b", re.DOTALL)
+#: An idle GPU has some memory in use (an H200: 0.6 GiB); more than this is somebody's.
+IDLE_BYTES = 2 << 30
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
-
-
-def one_line(text: str, limit: int = 120) -> str:
-    """The text on one line: what is not printable is escaped, what is longer than `limit` is cut with an ellipsis."""
-    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text[: limit + 1])
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def quoted(text: str) -> str:
     """The text as one word of a shell command, on one line."""
-    return shlex.quote(one_line(text, 200))
+    return shlex.quote(brief(text, 200))
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,12 @@ class Group:
 
 
 def holds_gpu(host: Host, process: Process) -> bool:
-    """Whether the process works on a GPU: GPU memory by NVML, or an open device where it is an engine's or NVML is silent."""
+    """Whether the process works on a GPU: GPU memory by NVML, or an open device where it is an engine's or NVML is silent.
+
+    A process that holds GPU memory for others (the MPS daemon) or draws a screen does not.
+    """
+    if process.comm in SERVANTS:
+        return False
     if process.gpu_bytes:
         return True
     return bool(process.gpus) and (process.engine is not None or process.rank is not None or not host.source("nvml").ok)
@@ -72,11 +78,11 @@ def groups(host: Host) -> tuple[Group, ...]:
         members = tuple(process for process in map(host.process, replica.pids) if process is not None)
         claimed.update(process.pid for process in members)
         if any(process.buffers or holds_gpu(host, process) for process in members) or (members and replica.engine is not None):
-            subject = f"replica {one_line(replica.name)}"
+            subject = f"replica {brief(replica.name)}"
             made.append(_group(host, subject, replica.engine, members, replica.container, replica.unit, replica.ranks))
     for process in host.processes:
         if process.pid not in claimed and (process.buffers or holds_gpu(host, process)):
-            subject = f"process {one_line(process.title or process.comm, 60)} ({process.pid})"
+            subject = f"process {brief(process.title or process.comm, 60)} ({process.pid})"
             made.append(_group(host, subject, process.engine, (process,), process.container, process.unit))
     return tuple(made)
 
@@ -90,22 +96,11 @@ def _group(
     unit: Optional[str],
     ranks: tuple[int, ...] = (),
 ) -> Group:
-    ids = {container, *(process.container for process in members)} - {None}
-    found = next((c for c in host.containers if any(i and (c.id.startswith(i) or i.startswith(c.id)) for i in ids)), None)
+    ids = {container, *(process.container for process in members)}
+    found = next((c for c in host.containers if any(same_container(c.id, id) for id in ids)), None)
     units = {unit, *(process.unit for process in members)} - {None}
-    owner = next((u for u in host.units if u.id in units), None) or _caller(host, found)
+    owner = next((u for u in host.units if u.id in units), None) or unit_of(found, host.units)
     return Group(subject, engine, members, _ranks(host, members, ranks), found, owner)
-
-
-def _caller(host: Host, container: Optional[Container]) -> Optional[Unit]:
-    """The active unit whose command runs this container: by the container's name, else by an image that one unit alone names."""
-    if container is None:
-        return None
-    running = [unit for unit in host.units if unit.active == "active" and _RUNS_CONTAINER.search(unit.exec_start)]
-    words = {unit.id: set(re.split(r"[\s=;]+", unit.exec_start)) for unit in running}
-    by_name = [unit for unit in running if container.name in words[unit.id]]
-    by_image = [unit for unit in running if container.image in words[unit.id]]
-    return by_name[0] if by_name else by_image[0] if len(by_image) == 1 else None
 
 
 def _ranks(host: Host, members: tuple[Process, ...], named: tuple[int, ...]) -> tuple[Process, ...]:
@@ -126,19 +121,48 @@ def blind_spot(host: Host) -> Optional[str]:
     """
     source = host.source("processes")
     if not source.ok:
-        return f"the processes could not be read ({source.status.value}: {one_line(source.reason or 'no reason given')})"
+        return f"the processes could not be read ({source.status.value}: {brief(source.reason or 'no reason given')})"
     if source.reason and (host.uid != 0 or host.gpus):
-        return f"the processes were read in part ({one_line(source.reason)})"
+        return f"the processes were read in part ({brief(source.reason)})"
     if host.uid != 0:
         return f"read as user id {host.uid if host.uid is not None else 'unknown'}, which cannot look into other users' processes"
     return None
 
 
-def nothing_runs(host: Host) -> Optional[Finding]:
-    """The finding of a check about running engines where none is seen; None where something runs.
+def nvml_lists_nothing(host: Host) -> bool:
+    """Whether NVML told every GPU's compute processes, and there is none: it sees those of every user."""
+    data = host.source("nvml").data if host.source("nvml").ok else None
+    told = data.get("gpus") if isinstance(data, dict) else None
+    if not isinstance(told, list) or len(told) < len(host.gpus) or not told:
+        return False
+    return all(isinstance(gpu, dict) and gpu.get("processes") == [] for gpu in told)
 
-    Not-applicable needs the word of a complete process list, or of a PCI bus without a GPU.
+
+def unlisted_memory(host: Host, listed: bool = False) -> Optional[str]:
+    """A GPU with memory in use that no process of the snapshot holds, in words; None where there is none.
+
+    In a container or a PID namespace NVML lists nobody, so its empty list proves nothing there. `listed`: only GPUs whose
+    list NVML gave.
     """
+    told = host.source("nvml").data if host.source("nvml").ok else None
+    gpus = take.maps(told.get("gpus")) if isinstance(told, dict) else ()
+    empty = {pci_address(take.word(gpu.get("pci"))) for gpu in gpus if gpu.get("processes") == []}
+    held = {pci for process in host.processes for pci in (*process.gpus, *process.gpu_bytes)}
+    for gpu in host.gpus:
+        used = gpu.memory_used_bytes or 0
+        if used > IDLE_BYTES and gpu.pci not in held and (not listed or gpu.pci in empty):
+            return f"{used / (1 << 30):.1f} GiB of GPU {brief(gpu.pci, 20)} are in use by processes that do not show here"
+    return None
+
+
+def nothing_runs(host: Host) -> Optional[Finding]:
+    """The finding of a check about running engines where none is seen, or `--near` cannot be meant; None where something runs.
+
+    Not-applicable needs the word of a complete process list, or of a PCI bus without a GPU, and GPUs whose memory is unused.
+    """
+    wrong = misnamed(host)
+    if wrong is not None:
+        return unknown(host.name, wrong, (Evidence("--near", wrong),), "numactl -H  # then name the nodes of the GPUs' socket")
     if groups(host):
         return None
     pci = host.source("pci")
@@ -146,11 +170,17 @@ def nothing_runs(host: Host) -> Optional[Finding]:
         return not_applicable(
             host.name, "no GPU on this host and no process with an nccl- file", (Evidence("pci", "no GPU found"),)
         )
+    unlisted = unlisted_memory(host)
+    if unlisted is not None:
+        return unknown(host.name, unlisted, (Evidence("nvml memory", unlisted),), f"{AS_ROOT}; on the host, outside containers")
     blind = blind_spot(host)
     if blind is not None:
+        if nvml_lists_nothing(host):
+            seen = (Evidence("nvml", "no compute process on any GPU"), Evidence("processes", blind))
+            return not_applicable(host.name, "no process holds a GPU", seen)
         return unknown(host.name, blind, (Evidence("processes", blind),), AS_ROOT)
-    seen = f"{len(host.processes)} processes looked at; none holds a GPU or maps an nccl- file"
-    return not_applicable(host.name, "no process holds a GPU or an nccl- file", (Evidence("processes", seen),))
+    looked = f"{len(host.processes)} processes looked at; none holds a GPU or maps an nccl- file"
+    return not_applicable(host.name, "no process holds a GPU or an nccl- file", (Evidence("processes", looked),))
 
 
 def hidden_processes(host: Host) -> tuple[Finding, ...]:
@@ -158,6 +188,9 @@ def hidden_processes(host: Host) -> tuple[Finding, ...]:
 
     NVML lists every user's GPU processes and each of them is in the snapshot, readable or not: none hides where NVML was read.
     """
+    unlisted = unlisted_memory(host, listed=True)
+    if unlisted is not None:
+        return (unknown(host.name, unlisted, (Evidence("nvml memory", unlisted),), f"{AS_ROOT}; on the host, outside containers"),)
     blind = blind_spot(host)
     if blind is None or (host.source("processes").ok and host.source("nvml").ok):
         return ()

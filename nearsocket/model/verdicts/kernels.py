@@ -9,24 +9,25 @@ from typing import Optional
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown, warned
 from nearsocket.model.host import Host
 from nearsocket.model.near import PASSED_THROUGH
+from nearsocket.model.snapshot import SourceStatus
 from nearsocket.model.verdicts.groups import quoted
-from nearsocket.model.verdicts.reading import because, listed, mapping, named, refused, text, told, why
+from nearsocket.model.verdicts.reading import because, files, listed, mapping, named, refused, text, told, why
 
 #: Drivers that take an NVIDIA GPU before the nvidia module can.
 CLAIMERS = ("nouveau", "nova_core", "nova", "nvidiafb")
-BLACKLIST = (
-    "printf 'blacklist nouveau\\nblacklist nova_core\\n' | sudo tee /etc/modprobe.d/gpu-blacklist.conf\n"
-    "sudo update-initramfs -u || sudo dracut -f; sudo reboot"
-)
+RENEW = "sudo update-initramfs -u || sudo dracut -f; sudo reboot"
+BLACKLIST = "printf 'blacklist nouveau\\nblacklist nova_core\\n' | sudo tee /etc/modprobe.d/gpu-blacklist.conf\n" + RENEW
 
 
 def judge_conflicts(host: Host) -> Finding:
     """What drives each GPU, and which other modules would like to."""
     drivers = [(named(gpu), gpu.driver, gpu.pci) for gpu in host.gpus]
     evidence = [told(f"pci {pci} driver", driver or "none") for _, driver, pci in drivers]
+    kept_away = blacklisted(host)
+    evidence += kept_away.values()
     taken = [f"{name} by {driver}" for name, driver, _ in drivers if driver in CLAIMERS]
     if taken:
-        return failed(host.name, f"claimed: {listed(taken)}; the nvidia module cannot drive it", evidence, BLACKLIST)
+        return failed(host.name, f"claimed: {listed(taken)}; the nvidia module cannot drive it", evidence, _cure(host, kept_away))
     if not host.modules and refused(host, "kernel.modules"):
         shown = [*evidence, *because(host, "kernel.modules")]
         return unknown(
@@ -37,7 +38,7 @@ def judge_conflicts(host: Host) -> Finding:
     evidence.append(Evidence("kernel.modules", f"{len(host.modules)} modules; {listed(rivals)} of {listed(CLAIMERS)}"))
     if rivals:
         summary = f"{listed(rivals)} is loaded: at the next boot it may claim a GPU first"
-        return warned(host.name, summary, evidence, BLACKLIST)
+        return warned(host.name, summary, evidence, _cure(host, kept_away))
     if away:
         ids = listed(pci for _, driver, pci in drivers if driver in PASSED_THROUGH)
         remedy = f"grep -r vfio /etc/modprobe.d /proc/cmdline  # where {ids} should serve this host"
@@ -47,6 +48,31 @@ def judge_conflicts(host: Host) -> Finding:
     )
 
 
+def blacklisted(host: Host) -> dict[str, Evidence]:
+    """The claimers that modprobe's files or the kernel's command line keep from being loaded, each with where it is said."""
+    found: dict[str, Evidence] = {}
+    for module in CLAIMERS:
+        ways = rf"blacklist\s+{module}|install\s+{module}\s+\S*/(?:false|true)|alias\s+{module}\s+off"
+        rule = re.compile(rf"^\s*(?:{ways})\s*$", re.MULTILINE)
+        for path, rules in sorted(files(host, "modprobe").items()):
+            said = rule.search(rules.replace("-", "_"))
+            if said:
+                found.setdefault(module, told(f"modprobe {path}", said[0].strip()))
+        option = rf"(?:^|\s)(?:rd\.driver|modprobe|module)[._]blacklist=\S*\b{module}\b\S*"
+        word = re.search(option, text(host, "kernel.cmdline"))
+        if word:
+            found.setdefault(module, told("kernel.cmdline", word[0].strip()))
+    return found
+
+
+def _cure(host: Host, kept_away: Mapping[str, Evidence]) -> str:
+    """Blacklist what claims or is loaded; where that was done already, the initial RAM disk has not heard of it."""
+    claiming = {gpu.driver for gpu in host.gpus} | host.modules
+    if claiming.intersection(CLAIMERS) <= set(kept_away):
+        return f"{RENEW}  # it is blacklisted already, the initial RAM disk is older"
+    return BLACKLIST
+
+
 def judge_next_kernel(host: Host) -> Finding:
     """Whether the kernel of the next boot has a module of the driver's version."""
     images = mapping(host, "kernel.images")
@@ -54,6 +80,8 @@ def judge_next_kernel(host: Host) -> Finding:
     found = {str(k): v for k, v in modules.items() if isinstance(v, list)} if isinstance(modules, Mapping) else {}
     listing = images.get("installed")
     installed = [release for release in listing if isinstance(release, str)] if isinstance(listing, list) else []
+    if not installed and host.source("kernel.images").status is SourceStatus.ABSENT and "kernel.images" in host.sources:
+        return not_applicable(host.name, "no kernel is installed here: it is started from outside", because(host, "kernel.images"))
     if not installed:
         summary = f"the installed kernels are not known: {why(host, 'kernel.images')}"
         return unknown(host.name, summary, because(host, "kernel.images"), "ls /lib/modules; dkms status")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from nearsocket.model import cpulist
 from nearsocket.model.finding import Status
 from nearsocket.model.host import Host, Process
-from nearsocket.model.verdicts.binding import RankVerdict, memory_reach, near_of, parse_policy
+from nearsocket.model.near import of_process
+from nearsocket.model.verdicts.binding import RankVerdict, memory_reach, parse_policy
 from nearsocket.model.verdicts.groups import who
 
 
 def judge_locality(host: Host, process: Process) -> RankVerdict:
     """Judge one rank's reachable memory nodes against its GPU's socket."""
-    near, reach, name = near_of(host, process), memory_reach(host, process), who(process)
+    near, reach, name = of_process(host, process), memory_reach(host, process), who(process)
     if near is None:
         return RankVerdict(process, Status.UNKNOWN, f"{name}: the node of its GPU is not known")
     if reach is None:

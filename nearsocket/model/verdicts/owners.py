@@ -10,9 +10,11 @@ from typing import Optional
 from nearsocket.model import cpulist
 from nearsocket.model.finding import Evidence, Status
 from nearsocket.model.host import Engine, Host, Unit
-from nearsocket.model.verdicts.binding import memory_reach, near_of
+from nearsocket.model.near import of_process, own_gpus
+from nearsocket.model.text import brief
+from nearsocket.model.verdicts.binding import memory_reach
 from nearsocket.model.verdicts.engine_env import lookup, release
-from nearsocket.model.verdicts.groups import Group, one_line, quoted, who
+from nearsocket.model.verdicts.groups import Group, quoted, who
 
 _NUMACTL = re.compile(r"numactl\s(?:.*?\s)?(?:--membind|-m)(?:=|\s+|(?<=-m))([0-9,-]+)")
 _NODE_ARGUMENTS = re.compile(r"--numa-(?:node|bind-nodes)(?:=|\s+)((?:[0-9]+[\s,]*)+)")
@@ -38,7 +40,7 @@ def owners(group: Group) -> tuple[Owner, ...]:
     found: list[Owner] = []
     box = group.container
     if box is not None and _nodes(box.cpuset_mems):
-        text = f"cpuset_mems={one_line(box.cpuset_mems)} cpuset_cpus={one_line(box.cpuset_cpus)}"
+        text = f"cpuset_mems={brief(box.cpuset_mems)} cpuset_cpus={brief(box.cpuset_cpus)}"
         source = f"{group.runtime} inspect {group.container_word}"
         found.append(Owner("the container's cpuset", _nodes(box.cpuset_mems), True, False, Evidence(source, text)))
     if group.unit is not None:
@@ -47,10 +49,10 @@ def owners(group: Group) -> tuple[Owner, ...]:
     source = "the command line"
     numactl, named = _NUMACTL.search(text), _NODE_ARGUMENTS.search(text)
     if numactl:
-        asked = Evidence(source, one_line(numactl[0]))
+        asked = Evidence(source, brief(numactl[0]))
         found.append(Owner("numactl", _nodes(numactl[1]), False, False, asked))
     if named:
-        asked = Evidence(source, one_line(named[0]))
+        asked = Evidence(source, brief(named[0]))
         found.append(Owner(named[0].split("=")[0].split()[0], _nodes(named[1]), False, False, asked))
     elif "--numa-bind" in text.split():
         found.append(Owner("--numa-bind", frozenset(), False, True, Evidence(source, "--numa-bind")))
@@ -64,7 +66,7 @@ def _sglang_owner(group: Group) -> list[Owner]:
     setting = lookup(group, "SGLANG_AUTO_NUMA_BIND")
     version = release(group)
     if setting.value is not None:
-        on, text = setting.value.strip().lower() in _TRUE, f"SGLANG_AUTO_NUMA_BIND={one_line(setting.value)}"
+        on, text = setting.value.strip().lower() in _TRUE, f"SGLANG_AUTO_NUMA_BIND={brief(setting.value)}"
     else:
         on = setting.known and version is not None and version.order >= (0, 5, 18)
         text = f"SGLang {version.text if version else ''}: SGLANG_AUTO_NUMA_BIND is on by default"
@@ -75,11 +77,11 @@ def _unit_owners(unit: Unit) -> list[Owner]:
     found = []
     source = f"systemctl show {quoted(unit.id)}"
     if _nodes(unit.allowed_memory_nodes):
-        text = f"AllowedMemoryNodes={one_line(unit.allowed_memory_nodes)}"
+        text = f"AllowedMemoryNodes={brief(unit.allowed_memory_nodes)}"
         found.append(Owner("the unit's AllowedMemoryNodes", _nodes(unit.allowed_memory_nodes), True, False, Evidence(source, text)))
     # MPOL_BIND is 2 in uapi/linux/mempolicy.h; `systemctl show` of some versions prints the number.
     if unit.numa_policy in ("bind", "2") and _nodes(unit.numa_mask):
-        text = f"NUMAPolicy={one_line(unit.numa_policy)} NUMAMask={one_line(unit.numa_mask)}"
+        text = f"NUMAPolicy={brief(unit.numa_policy)} NUMAMask={brief(unit.numa_mask)}"
         found.append(Owner("the unit's NUMAPolicy", _nodes(unit.numa_mask), True, False, Evidence(source, text)))
     return found
 
@@ -105,7 +107,7 @@ def conflicts(host: Host, group: Group, found: Iterable[Owner]) -> tuple[Conflic
     every = tuple(found)
     seen: list[Conflict] = []
     for process in group.ranks:
-        near, own, reach = near_of(host, process), own_nodes(host, process.gpus), memory_reach(host, process)
+        near, own, reach = of_process(host, process), own_nodes(host, own_gpus(host, process)), memory_reach(host, process)
         named = [(owner, (own or frozenset()) if owner.own_node else owner.nodes) for owner in every]
         for owner, nodes in named:
             if near and nodes and not owner.own_node and len(owner.nodes) and not nodes & near:

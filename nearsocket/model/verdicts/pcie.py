@@ -12,11 +12,10 @@ from typing import Any, Optional
 
 from nearsocket.model.finding import Evidence, Finding, failed, passed, unknown, warned
 from nearsocket.model.host import Gpu, PciLink
+from nearsocket.model.parsers.pci import GENERATIONS
 from nearsocket.model.verdicts.groups import quoted
 from nearsocket.model.verdicts.reading import named, told
 
-#: PCIe generation to transfer rate in GT/s (PCI Express base specifications 1 to 6).
-RATE = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 #: No PCIe link is wider; sysfs and virtual machines show 63 or 255 for "not known".
 WIDEST = 32
 
@@ -62,7 +61,7 @@ def judge_link(gpu: Gpu, nvml: Mapping[str, Any]) -> Finding:
     if own.width < most:
         return warned(subject, f"an x{most} GPU in an x{able} slot", evidence, f"{remedy}  # move it to an x{most} slot")
     gen = nvml.get("max_gen")
-    reach = RATE.get(gen) if isinstance(gen, int) else None
+    reach = GENERATIONS.get(gen) if isinstance(gen, int) else None
     if reach and own.able_speed and reach < own.able_speed:
         summary = f"NVML: the link reaches generation {gen} ({reach:g} GT/s) at most, both ends can {own.able_speed:g} GT/s"
         return warned(subject, summary, evidence, f"{remedy}  # look for a PCIe speed limit in the BIOS")

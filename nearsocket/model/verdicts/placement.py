@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model import cpulist
-from nearsocket.model.exitcode import worst_status
+from nearsocket.model.exitcode import severity, worst_status
 from nearsocket.model.finding import Evidence, Finding, Status, failed, passed, unknown, warned
 from nearsocket.model.host import Buffer
 from nearsocket.model.roles import carries_payload
@@ -20,12 +20,6 @@ FAR_SHARE = 0.01
 PRESENT_SHARE = 0.99
 #: How many files a finding shows; the rest are counted.
 EVIDENCE_FILES = 12
-
-RESTART = (
-    "restart the engine bound to the near node: NCCL pins these pages, they cannot be moved. By force: NCCL_CUMEM_ENABLE=1"
-    " (NCCL 2.24 or newer, driver for CUDA 12.6 or newer, --cap-add SYS_NICE), or docker run --cpuset-mems NEAR, or"
-    " numactl --membind NEAR"
-)
 
 
 class Placement(str, enum.Enum):
@@ -109,25 +103,25 @@ def placement_finding(
     judged: Sequence[FilePlacement],
     evidence: Optional[Mapping[str, Sequence[Evidence]]] = None,
     near: Optional[frozenset[int]] = None,
-    remedy: str = RESTART,
+    remedy: Optional[str] = None,
 ) -> Finding:
     """One finding for one subject (a pasted file, a replica, a process) from its judged files; the worst file decides.
 
     `evidence`: a buffer's `identity` to the lines it was read from; without it a line is made from the figures. `near` only
-    words the summary: each file was judged by its own near nodes. Without files the finding is unknown, never a pass.
+    words the summary and the remedy: each file was judged by its own near nodes. Without files the finding is unknown.
     """
     if not judged:
         return unknown(subject, NO_BUFFERS, (), HOW_TO_SHOW)
     worst = worst_status(file.status for file in judged)
-    ordered = sorted(judged, key=lambda file: (-_rank(file), -file.far_bytes, file.buffer.file))
+    ordered = sorted(judged, key=lambda file: (-severity(file.status), -file.far_bytes, file.buffer.file))
     shown = tuple(line for file in ordered[:EVIDENCE_FILES] for line in _evidence_of(file, evidence))
     summary = _summary(worst, ordered, near)
     if worst is Status.PASS:
         return passed(subject, summary, shown)
     if worst is Status.FAIL:
-        return failed(subject, summary, shown, remedy)
+        return failed(subject, summary, shown, remedy or restart(near))
     if worst is Status.WARN:
-        return warned(subject, summary, shown, remedy)
+        return warned(subject, summary, shown, remedy or restart(near))
     return unknown(subject, summary, shown, NAME_NEAR if near is None else HOW_TO_SHOW)
 
 
@@ -135,11 +129,22 @@ NO_BUFFERS = (
     "no ring buffer is shown, which proves nothing: cuMem or P2P in use, the wrong process, no permission, no communicator"
     " yet, or the process is gone"
 )
+#: What NCCL has to be told so that its log proves transports and host buffers.
+NCCL_DEBUG = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,BOOTSTRAP,SHM,ALLOC,ALLOC_HOST"
 HOW_TO_SHOW = (
-    "read every rank's /proc/PID/numa_maps as root after the first request, or NCCL's log with NCCL_DEBUG=INFO"
-    " NCCL_DEBUG_SUBSYS=INIT,ENV,SHM,ALLOC,ALLOC_HOST"
+    f"sudo cat /proc/PID/numa_maps > FILE  # of every rank, after the first request; or judge NCCL's log, with {NCCL_DEBUG}"
 )
-NAME_NEAR = "say where the GPUs are: --near NODES (cat /sys/bus/pci/devices/ADDRESS/numa_node, or nvidia-smi topo -m)"
+NAME_NEAR = "cat /sys/bus/pci/devices/*/numa_node; nvidia-smi topo -m  # then say where the GPUs are: --near NODES"
+
+
+def restart(near: Optional[frozenset[int]]) -> str:
+    """What holds the next start near, one way a line; pages that NCCL pinned cannot be moved, so it takes a restart."""
+    node = cpulist.render(near) if near else "NODE"
+    return (
+        f"numactl --cpunodebind={node} --membind={node} COMMAND  # NCCL pinned these pages: restart, held near one of these ways\n"
+        f"docker run --cpuset-mems={node} ...\n"
+        "docker run -e NCCL_CUMEM_ENABLE=1 --cap-add SYS_NICE ...  # NCCL 2.24 and a driver for CUDA 12.6, or newer"
+    )
 
 
 def percent(part: int, whole: int) -> str:
@@ -157,10 +162,6 @@ def percent(part: int, whole: int) -> str:
 def mib(count: int) -> str:
     """Bytes as MiB with one digit."""
     return f"{count / (1 << 20):.1f} MiB"
-
-
-def _rank(file: FilePlacement) -> int:
-    return [Status.NOT_APPLICABLE, Status.PASS, Status.WARN, Status.UNKNOWN, Status.FAIL].index(file.status)
 
 
 def _evidence_of(file: FilePlacement, evidence: Optional[Mapping[str, Sequence[Evidence]]]) -> tuple[Evidence, ...]:

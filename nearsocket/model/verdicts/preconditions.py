@@ -11,10 +11,11 @@ from typing import Optional
 from nearsocket.model import cpulist
 from nearsocket.model.finding import Evidence, Status
 from nearsocket.model.host import Host, Process
+from nearsocket.model.text import brief
 from nearsocket.model.verdicts.cumem import driver_obstacle, parse_version, version_obstacle
 from nearsocket.model.verdicts.engine_env import CUMEM_HOST, lookup, outcome
-from nearsocket.model.verdicts.groups import Group, one_line, who
-from nearsocket.model.verdicts.transport import GroupLog
+from nearsocket.model.verdicts.groups import Group, who
+from nearsocket.model.verdicts.ranklogs import GroupLog
 
 #: From this driver (its CUDA version) on, the probe of GPUs without P2P does not crash.
 SAFE_WITHOUT_P2P = 13000
@@ -62,7 +63,7 @@ def _driver(host: Host) -> Item:
     if cuda is None:
         text = "the driver's CUDA version is not known"
         return Item(Status.UNKNOWN, text, Evidence("nvml", text), "nvidia-smi --query-gpu=driver_version --format=csv")
-    shown = f"driver {one_line(version or 'of unknown version', 40)} for CUDA {cuda // 1000}.{cuda % 1000 // 10}"
+    shown = f"driver {brief(version or 'of unknown version', 40)} for CUDA {cuda // 1000}.{cuda % 1000 // 10}"
     obstacle = driver_obstacle(cuda)
     if obstacle is not None:
         return Item(Status.FAIL, obstacle.text, Evidence("nvml", shown), obstacle.remedy)
@@ -80,7 +81,7 @@ def _p2p(host: Host, gpus: tuple[str, ...]) -> Item:
         one, other = host.gpu(a), host.gpu(b)
         word = (one.p2p.get(b) if one else None) or (other.p2p.get(a) if other else None)
         if word:
-            words[f"{a} {b}"] = one_line(word, 40)
+            words[f"{a} {b}"] = brief(word, 40)
     bad = {pair: word for pair, word in words.items() if word != "ok"}
     newer = "install a driver for CUDA 13.0 or newer, or bind instead of pinning cuMem"
     if bad:
@@ -114,7 +115,7 @@ def _version(group: Group, found: Optional[GroupLog]) -> Item:
         text = "NCCL's version is not known (no log)"
         return Item(Status.UNKNOWN, text, Evidence("nccl.logs", text), "")
     line = log.line_of("version")
-    said = Evidence(f"{found.source} {line.number}" if line else found.source, f"NCCL version {one_line(version, 40)}")
+    said = Evidence(f"{found.source} {line.number}" if line else found.source, f"NCCL version {brief(version, 40)}")
     obstacle = version_obstacle(version, lookup(group, CUMEM_HOST).value == "1")
     if obstacle is not None:
         return Item(Status.FAIL, obstacle.text, said, obstacle.remedy)

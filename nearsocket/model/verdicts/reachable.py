@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional
+import re
 
 from nearsocket.model.finding import Evidence, Finding, failed, passed, unknown, warned
 from nearsocket.model.host import Host
@@ -12,22 +12,28 @@ from nearsocket.model.verdicts.groups import quoted
 from nearsocket.model.verdicts.reading import because
 
 REACHABLE = "host.reachable"
+#: How the reason of a source reads whose tool ran and failed (docs/snapshot.md). It did answer: `dkms status` fails where a
+#: module is missing. The checks that need such a source say what it means for them.
+_TOOL_FAILED = re.compile(r"\bexit(?:ed| code)? \d+\b")
 
 
-def unreachable(name: str, why: str, hint: Optional[str] = None, source: str = "transport") -> Finding:
-    """`unknown` for a host that did not answer (no route, no login, out of time): nothing is known about it.
-
-    `why` is one line; `hint` says how to find out, a login by hand where it is None. The id is stamped.
-    """
-    remedy = hint or f"ssh {quoted(name)} true"
-    summary = f"the host could not be read: {why}"
-    return dataclasses.replace(unknown(name, summary, (Evidence(source, why),), remedy), id=REACHABLE)
+def unreachable(name: str, why: str, remedy: str, evidence: Evidence) -> Finding:
+    """`fail` for a host that no answer came from: no route, no login, out of time. `why` is one line; the id is stamped."""
+    return _stamped(failed(name, f"the host could not be read: {why}", (evidence,), remedy))
 
 
-def unusable(name: str, why: str, remedy: str, source: str = "transport") -> Finding:
-    """`fail` for a host that answered and cannot be audited as it is (no Python 3.9, a changed host key). The id is stamped."""
-    summary = f"the host answers and cannot be audited: {why}"
-    return dataclasses.replace(failed(name, summary, (Evidence(source, why),), remedy), id=REACHABLE)
+def unusable(name: str, why: str, remedy: str, evidence: Evidence) -> Finding:
+    """`fail` for a host that answers and cannot be audited as it is: no Python 3.9, no login, sudo refuses."""
+    return _stamped(failed(name, f"the host answers and cannot be audited: {why}", (evidence,), remedy))
+
+
+def unclear(name: str, why: str, remedy: str, evidence: Evidence) -> Finding:
+    """`unknown` for a host whose answer is cut or another program's: it was reached, and nothing is known about it."""
+    return _stamped(unknown(name, f"the host answers and what it says cannot be used: {why}", (evidence,), remedy))
+
+
+def _stamped(finding: Finding) -> Finding:
+    return dataclasses.replace(finding, id=REACHABLE)
 
 
 def read_well(host: Host) -> Finding:
@@ -36,16 +42,18 @@ def read_well(host: Host) -> Finding:
     for name in sorted(host.sources):
         by_status[host.sources[name].status].append(name)
     read, denied = by_status[SourceStatus.OK], by_status[SourceStatus.DENIED]
-    late = by_status[SourceStatus.TIMEOUT] + by_status[SourceStatus.ERROR]
+    tools = [name for name in by_status[SourceStatus.ERROR] if _TOOL_FAILED.search(host.sources[name].reason or "")]
+    late = by_status[SourceStatus.TIMEOUT] + [name for name in by_status[SourceStatus.ERROR] if name not in tools]
     who = "an unknown user" if host.uid is None else "root" if host.uid == 0 else f"uid {host.uid}"
     said = "".join(f", {key} {host.program[key]}" for key in ("version", "python", "took_s") if key in host.program)
     count = f"{len(read)} of {len(host.sources)} sources"
     evidence = [Evidence("snapshot", f"taken {host.taken_at} as {who}{said}; {count} read")]
-    evidence += because(host, *late, *denied)
+    evidence += because(host, *late, *tools, *denied)
     if not read:
         return unknown(host.name, "the snapshot holds no source that was read", evidence, f"nearsocket audit {quoted(host.name)}")
     if late:
         summary = f"read as {who}, but {len(late)} of {len(host.sources)} sources gave no answer: {', '.join(late)}"
         return warned(host.name, summary, evidence, f"nearsocket audit --timeout 60 {quoted(host.name)}")
     refused = f"; {len(denied)} refused to this user: {', '.join(denied)}" if denied else ""
-    return passed(host.name, f"read as {who}: {count}{refused}", evidence)
+    failed_tools = f"; {len(tools)} ended in an error: {', '.join(tools)}" if tools else ""
+    return passed(host.name, f"read as {who}: {count}{refused}{failed_tools}", evidence)

@@ -8,7 +8,7 @@ from typing import Any, Optional
 from nearsocket.model.finding import Evidence
 from nearsocket.model.host import Device, Host
 from nearsocket.model.snapshot import SourceStatus
-from nearsocket.model.verdicts.groups import one_line
+from nearsocket.model.text import brief
 
 GIB = 1 << 30
 #: Evidence is for people: more of a text than this is cut.
@@ -27,7 +27,7 @@ def why(host: Host, name: str) -> str:
     source = host.source(name)
     if name not in host.sources:
         return f"{name} is not in this snapshot"
-    return f"{name} {_WHY[source.status]}" + (f" ({one_line(source.reason)})" if source.reason else "")
+    return f"{name} {_WHY[source.status]}" + (f" ({brief(source.reason)})" if source.reason else "")
 
 
 def refused(host: Host, name: str) -> bool:

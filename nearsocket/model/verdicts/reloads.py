@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Optional
 
+from nearsocket.model.containment import same_container
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown, warned
 from nearsocket.model.host import Container, Host, Process
-from nearsocket.model.verdicts.groups import one_line, quoted
+from nearsocket.model.text import brief
+from nearsocket.model.verdicts.groups import quoted
 from nearsocket.model.verdicts.reading import because, entries, files, listed, mapping, refused, told, why
 
 _GPU_DEVICE = re.compile(r"/dev/nvidia\d+\Z")
@@ -24,15 +26,33 @@ def with_gpus(host: Host) -> tuple[Container, ...]:
 
 
 def nothing_to_lose(host: Host) -> Optional[Finding]:
-    """The finding to give where no running container asked for a GPU: unknown where that could not be read. None where one did."""
+    """The finding to give where no running container asked for a GPU: unknown where that could not be read. None where one did.
+
+    Only Docker and podman are asked. A process with a GPU in a container that neither of them knows (containerd's, CRI-O's,
+    another user's podman) makes it unknown too.
+    """
     if with_gpus(host):
         return None
+    strange = _unexplained(host)
+    if strange:
+        cgroups = tuple(
+            told(f"/proc/{p.pid}/cgroup", f"{brief(p.title, 60)} holds {listed(p.gpus)}, {brief(p.cgroup)}") for p in strange
+        )
+        ids = listed(dict.fromkeys((p.container or "")[:12] for p in strange))
+        summary = f"container {ids} has a GPU, and neither Docker nor podman knows it: how it got it is not known"
+        return unknown(host.name, summary, cgroups, "sudo crictl ps; sudo ctr -n k8s.io containers ls")
     if not host.containers and refused(host, "containers"):
         summary = f"the running containers are not known: {why(host, 'containers')}"
         return unknown(host.name, summary, because(host, "containers"), "sudo docker ps; sudo podman ps")
     seen = f"{len(host.containers)} running containers read, none asked for a GPU"
     shown = (Evidence("containers", seen),) if host.source("containers").ok or host.containers else because(host, "containers")
     return not_applicable(host.name, f"no running container asked for a GPU ({shown[0].text})", shown)
+
+
+def _unexplained(host: Host) -> list[Process]:
+    """The processes that hold a GPU in a container that no runtime which was asked explained."""
+    inside = [p for p in host.processes if p.container is not None and (p.gpus or p.gpu_bytes)]
+    return [p for p in inside if not any(same_container(p.container, box.id) for box in host.containers)]
 
 
 def judge_visible(host: Host, container: Container) -> Finding:
@@ -55,9 +75,9 @@ def judge_visible(host: Host, container: Container) -> Finding:
         summary = f"no CDI file defines {listed(undefined)} any more: the container cannot be made anew"
         remedy = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml; nvidia-ctk cdi list"
         return warned(subject, summary, [*evidence, told("cdi", listed(sorted(files(host, "cdi"))))], remedy)
-    users = [p for p in host.processes if p.gpus and _inside(p, container)]
+    users = [p for p in host.processes if p.gpus and same_container(p.container, container.id)]
     if users:
-        evidence += [told(f"/proc/{p.pid}", f"{one_line(p.title, 60)} holds {listed(p.gpus)}") for p in users]
+        evidence += [told(f"/proc/{p.pid}", f"{brief(p.title, 60)} holds {listed(p.gpus)}") for p in users]
         return passed(
             subject, f"{listed(sorted({pci for p in users for pci in p.gpus}))} held by {len(users)} processes of it", evidence
         )
@@ -111,7 +131,7 @@ def judge_reload(host: Host, container: Container) -> Finding:
 
 def subject_of(container: Container) -> str:
     """A container as a subject, `container sglang`."""
-    return f"container {one_line(container.name or container.id[:12], 80)}"
+    return f"container {brief(container.name or container.id[:12], 80)}"
 
 
 def _asked(container: Container) -> Evidence:
@@ -152,7 +172,7 @@ def _by_runtime(host: Host, container: Container) -> bool:
     if "nvidia" not in str(entry.get("runtime_name")):
         return False
     asked = container.environ.get("NVIDIA_VISIBLE_DEVICES", "")
-    return asked not in ("", "void", "none") or any(p.gpus and _inside(p, container) for p in host.processes)
+    return asked not in ("", "void", "none") or any(p.gpus and same_container(p.container, container.id) for p in host.processes)
 
 
 def _discovered(host: Host) -> list[str]:
@@ -195,8 +215,3 @@ def _defined(name: str, specs: str) -> bool:
     kind, _, device = name.partition("=")
     named = re.search(rf"[\"']?name[\"']?:\s*[\"']?{re.escape(device)}[\"']?\s*(,|$|\n|}})", specs)
     return kind in specs and (named is not None or "<cut>" in specs)
-
-
-def _inside(process: Process, container: Container) -> bool:
-    own = process.container
-    return bool(own) and (container.id.startswith(own or "") or (own or "").startswith(container.id))

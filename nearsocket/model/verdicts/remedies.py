@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from nearsocket.model import cpulist
+from nearsocket.model import cpulist, near
 from nearsocket.model.host import Engine, Host
-from nearsocket.model.verdicts.binding import memory_nodes, near_cpus, near_of
+from nearsocket.model.verdicts.binding import memory_nodes, near_cpus
 from nearsocket.model.verdicts.groups import Group, quoted
+from nearsocket.model.verdicts.placement import NCCL_DEBUG
 
-#: What NCCL has to be told so that its log proves transports and host buffers.
-NCCL_DEBUG = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,BOOTSTRAP,SHM,ALLOC,ALLOC_HOST NCCL_DEBUG_FILE=/tmp/nccl.%h.%p"
+#: One log a process, named after host and process.
+_TO_FILE = f"{NCCL_DEBUG} NCCL_DEBUG_FILE=/tmp/nccl.%h.%p"
 
 _ROOM = "# first see that the near node has room for what the engine pins: numastat -m"
 _LOST = "# started by a unit or script: add the two options to its run line instead, or they go with the container"
@@ -16,16 +17,16 @@ _LOST = "# started by a unit or script: add the two options to its run line inst
 
 def bind(host: Host, group: Group) -> str:
     """How to bind the group by force: its container's cpuset, its unit, numactl; per rank where its GPUs are on two sockets."""
-    per_rank = [near_of(host, process) for process in group.ranks]
-    near = frozenset(node for nodes in per_rank for node in nodes or ())
-    if not near or None in per_rank:
+    per_rank = [near.of_process(host, process) for process in group.ranks]
+    own = frozenset(node for nodes in per_rank for node in nodes or ())
+    if not own or None in per_rank:
         return "name the GPUs' nodes: nearsocket audit --near NODES (cat /sys/bus/pci/devices/ADDRESS/numa_node)"
-    if len({nodes for nodes in per_rank if nodes}) > 1 or len({host.socket_of(node) for node in near}) > 1:
+    if len({nodes for nodes in per_rank if nodes}) > 1 or len({host.socket_of(node) for node in own}) > 1:
         return _bind_each_rank(group)
-    nodes, cpus = cpulist.render(near & memory_nodes(host)), cpulist.render(near_cpus(host, near))
+    nodes, cpus = cpulist.render(own & memory_nodes(host)), cpulist.render(near_cpus(host, own))
     if not nodes:
         empty = (
-            f"node {cpulist.render(near)}, the GPUs' own, has no memory: populate its slots, or move the GPUs to the other socket"
+            f"node {cpulist.render(own)}, the GPUs' own, has no memory: populate its slots, or move the GPUs to the other socket"
         )
         return f"# nothing can be bound near: {empty}\nnumactl -H"
     if group.container is not None:
@@ -65,9 +66,9 @@ def pin(group: Group) -> str:
 def ask_nccl(group: Group) -> str:
     """How to get NCCL's own word: its log, at the next start."""
     if group.container is not None:
-        options = " ".join(f"-e {setting}" for setting in NCCL_DEBUG.split())
+        options = " ".join(f"-e {setting}" for setting in _TO_FILE.split())
         return f"# start once with NCCL's log on, send a request, audit again: {group.runtime} run {options} …"
-    return f"{NCCL_DEBUG} COMMAND  # start once so, send a request, audit again"
+    return f"{_TO_FILE} COMMAND  # start once so, send a request, audit again"
 
 
 def enlarge_shm(group: Group, pid: int) -> str:

@@ -23,7 +23,9 @@ def judge_free(near: int, nodes: Sequence[Node], evidence: Sequence[Evidence] = 
     node = next((node for node in nodes if node.id == near), None)
     if node is None or node.memory is None:
         there = cpulist.render(other.id for other in nodes)
-        return unknown(subject, f"the text has no node {near}, only {there}", evidence, "name the GPUs' node with --near")
+        return unknown(
+            subject, f"the text has no node {near}, only {there}", evidence, "nvidia-smi topo -m  # the GPUs' nodes, for --near"
+        )
     if node.memoryless:
         return unknown(subject, "the node has no memory of its own: see topology.node-population", evidence, "numactl -H")
     shown = [piece for piece in evidence if f"node {near} " in piece.text] or list(evidence)

@@ -49,12 +49,16 @@ def without_near(host: Host) -> Optional[Finding]:
 
 
 def without_far(host: Host) -> Optional[Finding]:
-    """The finding to give where nothing can be near or far: no GPU, or all memory on one socket. None where it can."""
+    """The finding to give where nothing can be near or far: no GPU, or all memory on the GPUs' socket; unknown
+    where `--near` names a node that the host lacks. None where it can."""
     absent = without_near(host) or without_nodes(host)
     if absent:
         return absent
-    if one_socket(host):
-        return not_applicable(host.name, "all memory is on one socket, nothing can be far", (nodes_read(host),))
+    wrong = near.misnamed(host)
+    if wrong:
+        return unknown(host.name, wrong, (nodes_read(host),), "numactl -H  # then name the nodes of the GPUs' socket")
+    if _nothing_far(host):
+        return not_applicable(host.name, "all memory is on the GPUs' socket, nothing can be far", (nodes_read(host),))
     return None
 
 
@@ -67,9 +71,13 @@ def without_nodes(host: Host) -> Optional[Finding]:
     return not_applicable(host.name, f"one node, nothing can be far ({why(host, 'nodes')})", because(host, "nodes"))
 
 
-def one_socket(host: Host) -> bool:
-    """Whether all nodes with memory are known to be on one socket. A node whose socket is not known counts as another one."""
-    return len([node for node in host.nodes if not node.memoryless]) <= 1 or binding.one_socket(host)
+def _nothing_far(host: Host) -> bool:
+    """Whether all memory lies near every GPU: one socket, or the other sockets have none. A GPU without a known node forbids it."""
+    if near.one_socket(host):
+        return True
+    memory = binding.memory_nodes(host)
+    places = [host.near] if host.near is not None else [near.of_device(host, gpu) for gpu in near.usable(host)]
+    return bool(memory and places) and all(place is not None and memory <= place for place in places)
 
 
 def own_nodes(host: Host) -> frozenset[int]:

@@ -8,10 +8,11 @@ from typing import Optional
 from nearsocket.model.finding import Evidence, Status
 from nearsocket.model.host import Host, Process
 from nearsocket.model.roles import BUFFSIZE_BYTES, PAGE_BYTES, POOL_SIZES, RING_BASE_BYTES
-from nearsocket.model.verdicts.enforced import group_buffers
+from nearsocket.model.text import brief
 from nearsocket.model.verdicts.engine_env import lookup, outcome
-from nearsocket.model.verdicts.groups import Group, one_line, who
+from nearsocket.model.verdicts.groups import Group, who
 from nearsocket.model.verdicts.placement import mib
+from nearsocket.model.verdicts.transport import group_buffers
 
 #: Channels of two ranks over SHM as NCCL 2.30.7 makes them by itself.
 DEFAULT_CHANNELS = 2
@@ -55,7 +56,7 @@ def judge_room(host: Host, group: Group, process: Process) -> Room:
     if size is None or free is None:
         return Room(process, Status.UNKNOWN, f"{name}: the size of its /dev/shm could not be read", ())
     mount = process.shm_mount
-    options = one_line(",".join(mount.options), 80) if mount else "mount not read"
+    options = brief(",".join(mount.options), 80) if mount else "mount not read"
     evidence = (
         Evidence(f"/proc/{process.pid}/root/dev/shm", f"{size} bytes, {free} free ({options})"),
         Evidence("estimate", f"{need} bytes: {words}"),

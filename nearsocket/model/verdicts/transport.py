@@ -2,64 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import dataclasses
 from typing import Optional
 
 from nearsocket.model.finding import Evidence
-from nearsocket.model.host import Host, Process
-from nearsocket.model.parsers import nccl_log
-from nearsocket.model.parsers.nccl_log import NcclLog
+from nearsocket.model.host import Buffer, Host
+from nearsocket.model.text import brief
+from nearsocket.model.verdicts.conf import applicable
 from nearsocket.model.verdicts.cumem import direct_only
 from nearsocket.model.verdicts.engine_env import lookup
-from nearsocket.model.verdicts.groups import Group, holds_gpu, one_line
-
-
-@dataclass(frozen=True)
-class RankLog:
-    """The log that one process holds open; `source` prefixes line numbers in evidence."""
-
-    process: Process
-    text: str
-    source: str
-    log: NcclLog
-
-
-@dataclass(frozen=True)
-class GroupLog:
-    """The logs of a group as one. `complete` tells whether every rank's words are in it."""
-
-    log: NcclLog
-    source: str
-    parts: tuple[RankLog, ...]
-    complete: bool
-
-
-def group_log(host: Host, group: Group) -> Optional[GroupLog]:
-    """What NCCL wrote for this group's processes; None where no log was found."""
-    parts = []
-    for process in group.processes:
-        text = process.nccl_log
-        if text and nccl_log.looks_like(text):
-            parts.append(RankLog(process, text, f"{_path(host, process)} line", nccl_log.parse(text)))
-    if not parts:
-        return None
-    # Ranks that write into one file each show all of it: once is enough.
-    texts = list(dict.fromkeys(part.text for part in parts))
-    whole = nccl_log.parse("\n".join(texts) + "\n")
-    heard = {part.process.pid for part in parts}
-    complete = all(rank.pid in heard for rank in group.ranks) or len(whole.ranks) >= len(group.ranks) > 0
-    source = parts[0].source if len(texts) == 1 else f"NCCL logs of pids {', '.join(map(str, sorted(heard)))}, line"
-    return GroupLog(whole, source, tuple(parts), complete)
-
-
-def _path(host: Host, process: Process) -> str:
-    """The path of the process's log as the snapshot names it (by its pid or its container's), else a phrase."""
-    entries = host.source("nccl.logs").data
-    for entry in entries if isinstance(entries, list) else []:
-        if isinstance(entry, Mapping) and entry.get("pid") in (process.pid, *process.nspid) and isinstance(entry.get("path"), str):
-            return one_line(entry["path"])
-    return f"NCCL log of pid {process.pid}"
+from nearsocket.model.verdicts.groups import Group, holds_gpu, who
+from nearsocket.model.verdicts.placement import payload_buffers
+from nearsocket.model.verdicts.ranklogs import GroupLog
 
 
 def logged_value(found: Optional[GroupLog], name: str) -> Optional[Evidence]:
@@ -69,18 +23,59 @@ def logged_value(found: Optional[GroupLog], name: str) -> Optional[Evidence]:
         return None
     # A rank that differs decides: 0 in one rank is enough to make files.
     value = min(values, key=lambda entry: entry.value)
-    return Evidence(f"{found.source} {value.line.number}", f"{name} set by environment: {name}={one_line(value.value, 40)}")
+    return Evidence(f"{found.source} {value.line.number}", f"{name} set by environment: {name}={brief(value.value, 40)}")
 
 
-def nvlink_only(host: Host, group: Group) -> Optional[Evidence]:
-    """Evidence that every pair of the group's GPUs has NVLink and that P2P is not switched off; None otherwise."""
-    if lookup(group, "NCCL_P2P_DISABLE").value not in (None, "0"):
+def group_buffers(host: Host, group: Group) -> tuple[Buffer, ...]:
+    """The group's files that carry what GPUs exchange, each once, merged over its processes; names made printable."""
+    pids = {process.pid for process in group.processes}
+    merged = {buffer.identity: buffer for buffer in host.buffers if pids.intersection(buffer.pids)}
+    for process in group.processes:
+        for buffer in process.buffers:
+            merged.setdefault(buffer.identity, buffer)
+    return tuple(dataclasses.replace(buffer, file=brief(buffer.file)) for buffer in payload_buffers(merged.values()))
+
+
+def unreadable(group: Group) -> Optional[str]:
+    """Why some rank's buffers could not be read; None where all were."""
+    for process in group.ranks:
+        if process.buffers_reason and not process.buffers:
+            return f"{who(process)}: {brief(process.buffers_reason)}"
+    return None
+
+
+def needs_no_host_buffers(host: Host, group: Group, found: Optional[GroupLog]) -> Optional[Evidence]:
+    """Evidence that the group's GPUs exchange nothing through host memory: P2P in the log, one rank, or NVLink everywhere.
+
+    A ring file that is mapped contradicts it, and so do ranks whose files could not be read, unless the log says it.
+    """
+    if group_buffers(host, group):
+        return None
+    if found is not None and found.complete and direct_only(found.log):
+        first = found.log.transports[0]
+        return Evidence(
+            f"{found.source} {first.line.number}", f"every transport is P2P or NVLink: {brief(first.line.text.strip())}"
+        )
+    if unreadable(group) is not None or (found is not None and _speaks(found)):
+        return None
+    return _one_rank(host, group) or _nvlink_only(host, group)
+
+
+def _speaks(found: GroupLog) -> bool:
+    """Whether the log tells of transports or host buffers, which then decide."""
+    log = found.log
+    return bool(log.transports or log.mmap or log.imported or log.cumem or log.numa)
+
+
+def _nvlink_only(host: Host, group: Group) -> Optional[Evidence]:
+    """Evidence that every pair of the group's GPUs has NVLink and that P2P is known not to be switched off; None otherwise."""
+    if not _p2p_allowed(host, group):
         return None
     gpus = [host.gpu(pci) for pci in group.rank_gpus]
     words = {}
     for index, gpu in enumerate(gpus):
         for other in gpus[index + 1 :]:
-            if gpu is None or other is None:
+            if gpu is None or other is None or {gpu.p2p.get(other.pci, "ok"), other.p2p.get(gpu.pci, "ok")} != {"ok"}:
                 return None
             words[f"{gpu.pci} {other.pci}"] = gpu.links.get(other.pci) or other.links.get(gpu.pci, "")
     if not words or not all(word.startswith("NV") for word in words.values()):
@@ -88,7 +83,18 @@ def nvlink_only(host: Host, group: Group) -> Optional[Evidence]:
     return Evidence("nvml", "NVLink between all of its GPUs: " + ", ".join(f"{pair} {word}" for pair, word in words.items()))
 
 
-def one_rank(host: Host, group: Group) -> Optional[Evidence]:
+def _p2p_allowed(host: Host, group: Group) -> bool:
+    """Whether neither the environment, which has to be known, nor a conf file turns P2P off or down to nothing."""
+    off, level = lookup(group, "NCCL_P2P_DISABLE"), lookup(group, "NCCL_P2P_LEVEL")
+    if not (off.known and level.known):
+        return False
+    files = applicable(host, group)
+    offs = [off.value, *(file.settings.get("NCCL_P2P_DISABLE") for file in files)]
+    levels = [level.value, *(file.settings.get("NCCL_P2P_LEVEL") for file in files)]
+    return all(value in (None, "0") for value in offs) and not any(value in ("0", "LOC") for value in levels)
+
+
+def _one_rank(host: Host, group: Group) -> Optional[Evidence]:
     """Evidence that the group is one rank on one GPU, without an nccl- file; None otherwise.
 
     A process beside it of the same parent or container that holds a GPU too may be the second rank, however it is named.
@@ -97,29 +103,8 @@ def one_rank(host: Host, group: Group) -> Optional[Evidence]:
         return None
     rank = group.ranks[0]
     for other in host.processes:
-        beside = other.ppid == rank.ppid or (other.container is not None and other.container == rank.container)
+        beside = (other.ppid == rank.ppid and rank.ppid > 1) or (other.container is not None and other.container == rank.container)
         if other.pid != rank.pid and beside and holds_gpu(host, other):
             return None
-    alone = f"one rank on GPU {one_line(rank.gpus[0], 20)}, no nccl- file: no second GPU to exchange with"
+    alone = f"one rank on GPU {brief(rank.gpus[0], 20)}, no nccl- file: no second GPU to exchange with"
     return Evidence(f"/proc/{rank.pid}", alone)
-
-
-def only_gpu(host: Host, group: Group) -> Optional[Evidence]:
-    """Evidence that one process holds the host's only GPU, so that there is no other rank on this host; None otherwise."""
-    holders = [process for process in host.processes if holds_gpu(host, process)]
-    return one_rank(host, group) if len(host.gpus) == 1 and host.source("pci").ok and len(holders) == 1 else None
-
-
-def needs_no_host_buffers(host: Host, group: Group, found: Optional[GroupLog]) -> Optional[Evidence]:
-    """Evidence that the group's GPUs exchange nothing through host memory: one rank, P2P in the log, NVLink everywhere."""
-    alone = one_rank(host, group)
-    if alone is not None:
-        return alone
-    if found is not None:
-        if not (found.complete and direct_only(found.log)):
-            return None
-        first = found.log.transports[0]
-        return Evidence(
-            f"{found.source} {first.line.number}", f"every transport is P2P or NVLink: {one_line(first.line.text.strip())}"
-        )
-    return nvlink_only(host, group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any, Optional
 
 from nearsocket.model.snapshot import Source, SourceStatus
@@ -11,15 +12,26 @@ from nearsocket.onhost.collect.files import Context, absent, ok, read_files
 
 _INFO = ("ServerVersion", "DefaultRuntime", "CgroupDriver", "CgroupVersion", "CDISpecDirs", "SecurityOptions", "ExperimentalBuild")
 _LIMIT_S = 8
+#: Where podman as root keeps the state of this boot.
+_PODMAN_OF_ROOT = ("/run/containers/storage", "/run/libpod")
 
 
 def _runs(context: Context, runtime: str) -> bool:
-    """Whether asking that runtime can find anything; podman would create its folders where it never ran."""
-    places = {
-        "docker": ("/run/docker.sock", "/var/run/docker.sock"),
-        "podman": ("/run/containers/storage", "/var/lib/containers/storage"),
-    }
-    return any(context.path(place).exists() for place in places[runtime])
+    """Whether asking that runtime can find anything, and writes nothing.
+
+    podman makes its folders and, for a user who is not root, a process that stays, where it has not run since the last boot. So it
+    is asked only where its state of this boot is there; without that no container of it runs.
+    """
+    if runtime == "docker":
+        return any(context.path(place).exists() for place in ("/run/docker.sock", "/var/run/docker.sock"))
+    uid = os.geteuid()
+    if uid == 0:
+        return any(context.path(place).exists() for place in _PODMAN_OF_ROOT)
+    home = os.environ.get("HOME", "")
+    runtime_folder = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}"
+    states = (f"{runtime_folder}/libpod/tmp", f"/tmp/podman-run-{uid}/libpod/tmp", f"/tmp/storage-run-{uid}/libpod/tmp")  # noqa: S108
+    storage = context.path(f"{home}/.local/share/containers/storage")
+    return bool(home) and storage.is_dir() and any(context.path(state).is_dir() for state in states)
 
 
 def docker_info(context: Context) -> Source:
@@ -57,6 +69,9 @@ def containers(context: Context) -> Source:
             found.extend(part.data)
         else:
             faults.append(part)
+    if os.geteuid() != 0 and any(context.path(place).exists() for place in _PODMAN_OF_ROOT):
+        faults.append(Source(SourceStatus.DENIED, reason="podman: root's containers are not shown to this user"))
+        asked = True
     if not asked:
         return absent("neither Docker nor podman runs here")
     if faults and not found:

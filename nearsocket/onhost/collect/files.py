@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +19,19 @@ CAP_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Context:
-    """Where sources are read from. `results` holds the sources that were read before; `root` is `/` outside tests."""
+    """Where sources are read from. `results` holds the sources that were read before; `root` is `/` outside tests.
+
+    `end` is when this source is cut off, by time.monotonic.
+    """
 
     root: Path = Path("/")
     results: Mapping[str, Source] = field(default_factory=dict)
+    end: float = math.inf
+
+    def within(self, limit_s: float, share: float = 1.0) -> float:
+        """A deadline in at most `limit_s` seconds and `share` of the time left, early enough to report before the end."""
+        now = time.monotonic()
+        return now + max(0.0, min(limit_s, (self.end - now - 0.3) * share))
 
     def path(self, absolute: str) -> Path:
         """That absolute path under the root."""

@@ -34,9 +34,9 @@ P2P = {
     5: "not-supported",
     6: "unknown",
 }
+#: nvmlGpuP2PCapsIndex_t (nvml.h). nvidia-ml-py 13.615.71 has a tuple under this name, which ctypes refuses (seen on an H200).
+P2P_READ = 0
 _MAX_NVLINKS = 36
-#: NVML_P2P_CAPS_INDEX_READ (nvml.h). pynvml's constant of that name is a tuple, which its own call cannot take.
-_P2P_READ = 0
 
 
 def nvml(context: Context) -> Source:
@@ -91,6 +91,9 @@ class _Asker:
         except self.lib.NVMLError as error:
             if note:
                 self.errors[name] = str(error)
+            return None
+        except Exception as error:  # a binding and a library of different ages disagree on one call, not on all
+            self.errors[name] = f"{type(error).__name__}: {error}"
             return None
 
 
@@ -194,7 +197,7 @@ def _pairs(lib: ModuleType, handles: list[Any], addresses: list[str], gpus: list
         for b, second in enumerate(handles):
             if a == b:
                 continue
-            status = ask("nvmlDeviceGetP2PStatus", first, second, _P2P_READ)
+            status = ask("nvmlDeviceGetP2PStatus", first, second, P2P_READ)
             level = ask("nvmlDeviceGetTopologyCommonAncestor", first, second)
             nvlinks = _nvlinks_between(ask, lib, first, addresses[b], gpus[a]["nvlinks_active"], gpus[b]["nvlinks_active"])
             gpus[a]["p2p"][addresses[b]] = None if status is None else P2P.get(status, f"status-{status}")

@@ -50,10 +50,11 @@ def holds(context: Context) -> Source:
 def upgrades(context: Context) -> Source:
     """The files that turn unattended upgrades on, by absolute path."""
     texts: dict[str, str] = {}
-    for base, patterns in (("/etc/apt/apt.conf.d", ("*",)), ("/etc/dnf", ("automatic.conf",))):
-        source = read_files(context.path(base), patterns, 1 << 16)
+    places = (("/etc/apt/apt.conf.d", "*"), ("/etc/dnf", "automatic.conf"), ("/usr/share/dnf5/dnf5-plugins", "automatic.conf"))
+    for base, pattern in places:
+        source = read_files(context.path(base), (pattern,), 1 << 16)
         for name, text in (source.data or {}).items():
-            if base.endswith("dnf") or re.search(r"unattended|APT::Periodic", text, re.IGNORECASE):
+            if "dnf" in base or re.search(r"unattended|APT::Periodic", text, re.IGNORECASE):
                 texts[f"{base}/{name}"] = redact.text(text)
     return ok(texts) if texts else absent("no file in /etc/apt/apt.conf.d names unattended upgrades, no /etc/dnf/automatic.conf")
 

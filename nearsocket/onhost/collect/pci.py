@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from nearsocket.model.parsers.pci import is_gpu
 from nearsocket.model.snapshot import Source
 from nearsocket.onhost.collect import children
 from nearsocket.onhost.collect.files import Context, absent, ok, text_or_none
 
-NVIDIA = "0x10de"
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]\Z")
 _TEXTS = (
     "vendor",
@@ -28,8 +28,6 @@ _TEXTS = (
 
 def pci(context: Context) -> Source:
     """The devices that matter by address. A device whose sysfs files hang is left out and named in the reason."""
-    import time
-
     base = context.path("/sys/bus/pci/devices")
     if not base.is_dir():
         return absent(f"no folder {base}")
@@ -42,7 +40,7 @@ def pci(context: Context) -> Source:
                 above.append(bridge)
     everything = [*folders, *above]
     faults = []
-    for folder, result in zip(everything, children.stepwise(everything, describe, 2.0, time.monotonic() + 8)):
+    for folder, result in zip(everything, children.stepwise(everything, describe, 2.0, context.within(8))):
         if result.parts:
             devices[folder.name] = result.parts
         else:
@@ -51,13 +49,9 @@ def pci(context: Context) -> Source:
 
 
 def wanted(folder: Path) -> bool:
-    """Whether it is a GPU (of NVIDIA: display or accelerator class; of others: 3D controller) or a network card."""
+    """Whether it is a GPU or a network card."""
     kind = text_or_none(folder / "class") or ""
-    if kind.startswith("0x02"):
-        return True
-    if (text_or_none(folder / "vendor") or "") == NVIDIA:
-        return kind.startswith(("0x03", "0x12"))
-    return kind.startswith("0x0302")
+    return kind.startswith("0x02") or is_gpu(text_or_none(folder / "vendor") or "", kind)
 
 
 def bridges(folder: Path) -> list[Path]:
@@ -76,8 +70,8 @@ def describe(folder: Path) -> Iterator[dict[str, Any]]:
             facts[name] = value
     driver = real / "driver"
     facts["driver"] = driver.resolve().name if driver.exists() else None
-    net = real / "net"
-    facts["net"] = sorted(path.name for path in net.iterdir()) if net.is_dir() else []
+    # A virtio card's interface stands below its virtio device.
+    facts["net"] = sorted(path.name for pattern in ("net/*", "virtio*/net/*") for path in real.glob(pattern))
     facts["path"] = [parent.name for parent in bridges(folder)]
     facts["root"] = next((parent.name for parent in real.parents if re.match(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z", parent.name)), "")
     yield facts

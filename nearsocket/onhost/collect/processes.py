@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import time
 from collections.abc import Iterator
 from typing import Any, Optional
 
 from nearsocket.model import cpulist
+from nearsocket.model.read import titles
 from nearsocket.model.snapshot import Source, SourceStatus
 from nearsocket.onhost.collect import buffers, children, procfs, redact
-from nearsocket.onhost.collect.engines import is_engine
 from nearsocket.onhost.collect.files import Context, ok, read_text
 
 STEP_LIMIT_S = 3.0
 #: Together under the source's limit in sources.py.
 SCAN_LIMIT_S, DETAIL_LIMIT_S = 10.0, 12.0
+#: Characters of JSON that all processes together may take, far under the cap of the whole answer, and those of one
+#: process's environment. Any user can start processes that look like an engine; they must not cost the others their place.
+SOURCE_CAP, ENVIRON_CAP = 16 << 20, 1 << 16
 _NVIDIA = b"/dev/nvidia"
 _SHM = "/dev/shm"  # noqa: S108 (looked at, never written)
 
@@ -49,26 +52,38 @@ def processes(context: Context) -> Source:
     gpu_bytes = _gpu_bytes(context.result("nvml").data)
     has_devices = context.has_nvidia_driver
     pids = sorted({*procfs.pids(), *gpu_bytes})
-    now = time.monotonic()
-    scans = children.stepwise(pids, lambda pid: _scan(pid, has_devices), STEP_LIMIT_S, now + SCAN_LIMIT_S)
+    scans = children.stepwise(pids, lambda pid: _scan(pid, has_devices), STEP_LIMIT_S, context.within(SCAN_LIMIT_S, 0.5))
     chosen: list[tuple[int, Optional[int]]] = []
-    unreadable = unreached = 0
+    ranks: dict[int, int] = {}
+    unreadable: list[int] = []
+    unreached = 0
     for pid, scan in zip(pids, scans):
         if scan.parts.get("wanted") or scan.hung or pid in gpu_bytes:
             chosen.append((pid, scan.parts.get("start_ticks")))
+            # What NVML and the mapped files prove comes before what a process says of itself.
+            ranks[pid] = 0 if pid in gpu_bytes else 1 if scan.parts.get("wanted") == _PROVEN else 2
         elif scan.parts.get("unreadable"):
-            unreadable += 1
+            unreadable.append(pid)
         elif scan.reason:
             unreached += 1
-    found = children.stepwise(chosen, lambda one: describe(*one), STEP_LIMIT_S, time.monotonic() + DETAIL_LIMIT_S)
+    chosen.sort(key=lambda one: (ranks[one[0]], one[0]))
+    found = children.stepwise(chosen, lambda one: describe(*one), STEP_LIMIT_S, context.within(DETAIL_LIMIT_S))
     entries = []
+    left = SOURCE_CAP
+    left_out = 0
     for (pid, _), one in zip(chosen, found):
         entry: dict[str, Any] = {"pid": pid, **_EMPTY, **one.parts, "gpu_bytes": gpu_bytes.get(pid, {})}
         entry["unread"] = entry["unread"] or one.reason
+        size = len(json.dumps(entry))
+        if size > left:
+            entry = {"pid": pid, **_EMPTY, "gpu_bytes": gpu_bytes.get(pid, {}), "unread": _NO_ROOM}
+            left_out += 1
+        left -= min(left, size)
         entries.append(entry)
-    reasons = []
+    reasons = [f"{left_out} of {len(chosen)} processes were left out: {_NO_ROOM}"] if left_out else []
     if unreadable:
-        reasons.append(f"no permission to look into {unreadable} of {len(pids)} processes")
+        named = ", ".join(map(str, unreadable[:3])) + (", ..." if len(unreadable) > 3 else "")
+        reasons.append(f"no permission to look into {len(unreadable)} of {len(pids)} processes (pid {named})")
     if unreached:
         reasons.append(f"{unreached} of {len(pids)} processes were not looked at in time")
     reason = "; ".join(reasons) or None
@@ -76,6 +91,11 @@ def processes(context: Context) -> Source:
         # Nothing found among those that could be read is no proof that there is none.
         return Source(SourceStatus.DENIED if unreadable else SourceStatus.TIMEOUT, reason=reason)
     return ok(entries, reason)
+
+
+#: The signs of a process that matters: a mapped or open file, or only its words.
+_PROVEN, _CLAIMED = "proven", "claimed"
+_NO_ROOM = f"all processes together take more than {SOURCE_CAP >> 20} MiB"
 
 
 def _vouched(context: Context) -> bool:
@@ -101,15 +121,14 @@ def _scan(pid: int, has_devices: bool) -> Iterator[dict[str, Any]]:
         if stat.kernel_thread:
             return
         yield {"start_ticks": stat.start_ticks}
-        if is_engine(procfs.command(pid), stat.comm):
-            yield {"wanted": True}
-            return
+        if titles.engine(procfs.command(pid), stat.comm) is not None:
+            yield {"wanted": _CLAIMED}
         signs = (buffers.MARK, _NVIDIA) if has_devices else (buffers.MARK,)
         if buffers.maps_any(pid, signs):
-            yield {"wanted": True}
+            yield {"wanted": _PROVEN}
             return
         if has_devices and any(link.startswith(_NVIDIA.decode()) for link in procfs.file_links(pid).values()):
-            yield {"wanted": True}
+            yield {"wanted": _PROVEN}
     except PermissionError:
         yield {"unreadable": True}
     except (FileNotFoundError, ProcessLookupError):
@@ -160,6 +179,8 @@ def _words(pid: int) -> dict[str, Any]:
         return {**words, "environ_reason": "no permission"}
     if pairs is None:
         return {**words, "environ_reason": "wiped"}
+    if sum(len(name) + len(value) for name, value in redact.allowed(pairs).items()) > ENVIRON_CAP:
+        return {**words, "environ_reason": f"larger than {ENVIRON_CAP >> 10} KiB"}
     return {**words, "environ": redact.environ(pairs)}
 
 

@@ -12,7 +12,10 @@ from nearsocket.onhost.collect.files import CUT, decode, read_bytes, read_text
 
 PROC = Path("/proc")
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h
-_COMMAND_CAP = 1 << 16
+#: Any user may start a process with any words, so what is taken of one is bounded: bytes of its command line, characters of
+#: one variable. More than an engine needs (model.read.titles searches as much of a command).
+_COMMAND_CAP = 8192
+_VALUE_CAP = 8192
 
 
 @dataclass(frozen=True)
@@ -40,19 +43,30 @@ def pids() -> list[int]:
 
 
 def command(pid: int) -> list[str]:
-    """A process's words as they stand, secrets included. Raises OSError."""
+    """A process's words as they stand, secrets included, at most 8 KiB of them, `<cut>` as their end where there were more.
+
+    Raises OSError.
+    """
     data = read_bytes(f"/proc/{pid}/cmdline", _COMMAND_CAP)
-    cut = len(data) > _COMMAND_CAP
-    words = [decode(word) for word in data[:_COMMAND_CAP].rstrip(b"\0").split(b"\0")]
+    words = [decode(word) for word in data.rstrip(b"\0").split(b"\0")]
     if words == [""]:
         return []
-    return [*words, CUT] if cut else words
+    kept: list[str] = []
+    size = 0
+    for word in words:
+        size += len(word) + 1  # a byte that is no UTF-8 became four characters
+        if size > _COMMAND_CAP:
+            # Half a word could be half a secret, which nothing tells any more; of a title alone the beginning is of use.
+            return [*kept, CUT] if kept else [word[:_COMMAND_CAP] + CUT]
+        kept.append(word)
+    return kept
 
 
 def environ(pid: int) -> Optional[dict[str, str]]:
     """A process's start environment, secrets included; None where its title overwrote it. Raises OSError.
 
-    setproctitle writes the title over the arguments and the environment behind them and fills the rest with zeros.
+    setproctitle writes the title over the arguments and the environment behind them and fills the rest with zeros. A value
+    longer than 8 KiB ends in `<cut>`.
     """
     data = read_bytes(PROC / str(pid) / "environ", 1 << 20)
     if not data:
@@ -60,7 +74,13 @@ def environ(pid: int) -> Optional[dict[str, str]]:
     entries = data.rstrip(b"\0").split(b"\0")
     if not re.match(rb"[A-Za-z_][^=\s]*=", entries[0]):
         return None
-    return dict(decode(entry).partition("=")[::2] for entry in entries if b"=" in entry)
+    found: dict[str, str] = {}
+    for entry in entries:
+        name, equals, value = entry.partition(b"=")
+        if equals and len(name) <= 256:
+            text = decode(value)
+            found[decode(name)] = text if len(text) <= _VALUE_CAP else text[:_VALUE_CAP] + CUT
+    return found
 
 
 def file_links(pid: int) -> dict[int, str]:

@@ -46,7 +46,22 @@ _ALLOWED_WHOLE = "LD_PRELOAD LD_LIBRARY_PATH RANK LOCAL_RANK WORLD_SIZE LOCAL_WO
 _VALUE = re.compile(r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\\.|[^\s"'\\])+(?:["'][^\n]*)?|["'][^\n]*""")
 _ASSIGNED = re.compile(r"""(?P<name>[A-Za-z_][A-Za-z0-9_.-]{0,80})\\?["']?(?:\[\])?\s{0,4}(?::=|=>|[=:])[ \t]{0,4}""")
 _OPTION = re.compile(r"""(?P<name>(?<![\w-])--?[A-Za-z][\w.-]{0,80})["']?[ \t]{1,8}(?!--[A-Za-z])""")
+_MORE = re.compile(r"(?:[ \t]{1,8}(?![-;|&}#]|\\?\n)[^\s;|&]+)*")
 _USERINFO = re.compile(r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?:[^\s/@\"']{0,400}|[^\s/@\"':]{0,200}:[^\s@\"']{0,400})@")
+#: `user:password@host` without a scheme; a digest behind a tag (`image:tag@sha256:...`) is none.
+_BARE_USERINFO = re.compile(r"(?<![\w.+%/-])[\w.+%-]{1,64}:[^\s/@\"':]{1,200}@(?!sha(?:256|512):)(?=[\w\[])")
+#: curl's and others' `-u user:password`, glued or not; a user and group of numbers (`-u 1000:1000`) is none.
+_USER = re.compile(
+    r"(?P<name>(?<![\w-])(?:-[uU]|--(?:proxy-)?user)(?:[ \t=]{1,4}|(?<=-[uU])))"
+    r"(?P<user>[\w.@+%\\-]{1,100}):(?!\d{1,10}(?!\S))[^\s:]\S{0,400}"
+)
+#: mysql's and others' `-pPASSWORD`; a port (`-p8000:8000/tcp`) is none.
+_GLUED = re.compile(r"(?<![\w-])-p(?![\d.:\[\]-]{1,60}(?:/(?:tcp|udp|sctp))?(?!\S))[^\s=,;]\S{0,400}")
+#: Programs whose short option is a password's.
+_PASSWORD_OPTIONS = {"sshpass": "-p", "redis-cli": "-a", "ldapsearch": "-w", "ldapwhoami": "-w", "mysql": "-p", "smbclient": "-U"}
+_ASKED = "|".join(rf"\b{program}\b[^\n;|&]{{0,200}}?[ \t]{option}[ \t]*" for program, option in _PASSWORD_OPTIONS.items())
+_IN_TEXT = re.compile(rf"(?P<before>{_ASKED})[^\s;|&-]\S*")
+_USER_OPTIONS = ("-u", "-U", "--user", "--proxy-user")
 _SCHEMES = re.compile(r"\b(?P<scheme>Bearer|Basic|Token)[ \t]+[A-Za-z0-9+/=._~-]{6,}", re.IGNORECASE)
 #: Shapes that are secrets wherever they stand: Hugging Face, OpenAI-like, GitHub, NVIDIA, AWS, web tokens, key blocks.
 _SHAPES = re.compile(
@@ -69,7 +84,10 @@ def text(value: str) -> str:
     """The text with every secret value replaced: `name=value`, `name: value`, `--name value`, URLs, well-known shapes."""
     value = _SHAPES.sub(REDACTED, value)
     value = _USERINFO.sub(rf"\g<scheme>{REDACTED}@", value)
+    value = _BARE_USERINFO.sub(f"{REDACTED}@", value)
     value = _SCHEMES.sub(rf"\g<scheme> {REDACTED}", value)
+    value = _IN_TEXT.sub(rf"\g<before>{REDACTED}", value)
+    value = _GLUED.sub(f"-p{REDACTED}", _USER.sub(rf"\g<name>{REDACTED}", value))
     return _without_values(_OPTION, _without_values(_ASSIGNED, value))
 
 
@@ -84,6 +102,11 @@ def _without_values(names: re.Pattern[str], value: str) -> str:
         if found and is_secret(match["name"], found[0]):
             parts.extend((value[at : match.end()], _around(found[0])))
             at = found.end()
+            # An option may take several values (`--api-key K1 K2`): every word up to the next option or the command's end.
+            more = _MORE.match(value, at) if names is _OPTION else None
+            if more and more[0]:
+                parts.append(f" {REDACTED}")
+                at = more.end()
     return "".join(parts) + value[at:]
 
 
@@ -94,22 +117,35 @@ def _around(value: str) -> str:
 
 
 def argv(words: Iterable[str]) -> list[str]:
-    """A command's words, secret values replaced: `--api-key X` in two words, `--api-key=X` and `KEY=X` in one."""
+    """A command's words, secret values replaced: `--api-key X Y` in words of their own, `--api-key=X` and `KEY=X` in one."""
     result: list[str] = []
-    secret_next = False
+    option, values = "", 0  # the secret option that the words after it belong to, and how many of them there were
+    before, short = "", ""
     for word in words:
-        if secret_next and not re.match(r"--[A-Za-z]", word):
+        # A value may begin with one dash; behind the first value an option ends the row (`--api-key K1 K2 -x`).
+        if option and not re.match(r"--?[A-Za-z]" if values else r"--[A-Za-z]", word):
+            secret = values > 0 or option == short or is_secret(option, word)
+            result.append(REDACTED if secret else word)
+            option, values = (option, values + 1) if secret and option != short else ("", 0)
+        elif before in _USER_OPTIONS and _USER.match(f"-u {word}"):
             result.append(REDACTED)
-            secret_next = False
-            continue
-        secret_next = bool(re.match(r"--?[A-Za-z][\w.-]*\Z", word)) and is_secret(word)
-        name, equals, value = word.partition("=")
-        if equals and re.match(r"-{0,2}[A-Za-z_][\w.-]*\Z", name):
-            # The whole rest of a word is the value, white space included.
-            result.append(f"{name}={REDACTED if is_secret(name, value) else _nested(value)}")
         else:
-            result.append(_nested(word))
-    return _counts(result, words)
+            short = short or _PASSWORD_OPTIONS.get(word.rpartition("/")[2], "")
+            named = word == short or (re.match(r"--?[A-Za-z][\w.-]*\Z", word) and is_secret(word))
+            option, values = (word, 0) if named else ("", 0)
+            result.append(_word(word))
+        before = word
+    return result
+
+
+def _word(word: str) -> str:
+    if _USER.match(word):
+        return _USER.sub(rf"\g<name>{REDACTED}", word)
+    name, equals, value = word.partition("=")
+    if equals and re.match(r"-{0,2}[A-Za-z_][\w.-]*\Z", name):
+        # The whole rest of a word is the value, white space included.
+        return f"{name}={REDACTED if is_secret(name, value) else _nested(value)}"
+    return _nested(word)
 
 
 def _nested(value: str) -> str:
@@ -119,22 +155,18 @@ def _nested(value: str) -> str:
     return text(value)
 
 
-def _counts(result: list[str], words: Iterable[str]) -> list[str]:
-    """Give `--max-total-tokens 4096` its number back: the name alone could not tell."""
-    original = list(words)
-    for index in range(1, len(original)):
-        if result[index] == REDACTED and not is_secret(original[index - 1], original[index]):
-            result[index] = original[index]
-    return result
-
-
-def environ(pairs: Mapping[str, str]) -> dict[str, str]:
-    """The allowed variables only, sorted; names that sound secret are left out, values redacted."""
+def allowed(pairs: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a snapshot may hold, as they stand; names that sound secret are left out."""
     return {
-        name: text(value)
+        name: value
         for name, value in sorted(pairs.items())
         if (name.startswith(_ALLOWED) or name in _ALLOWED_WHOLE.split()) and not is_secret(name, value)
     }
+
+
+def environ(pairs: Mapping[str, str]) -> dict[str, str]:
+    """The allowed variables only, sorted, secrets in their values redacted."""
+    return {name: text(value) for name, value in allowed(pairs).items()}
 
 
 def environ_words(words: Sequence[str]) -> dict[str, str]:

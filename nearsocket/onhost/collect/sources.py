@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from nearsocket.onhost.collect import containers, driver, kernel, ncclfiles, nodes, nvml, packages, pci, processes, units
+from nearsocket.onhost.collect import (
+    containers,
+    driver,
+    generation,
+    kernel,
+    ncclconf,
+    ncclfiles,
+    nodes,
+    nvml,
+    packages,
+    pci,
+    processes,
+    units,
+)
 from nearsocket.onhost.collect.runner import Job
 
 #: What others wait for comes first. Limits in seconds; a command's own limit is shorter, so that its name stands in the reason.
 JOBS = (
     Job("nvml", nvml.nvml, 15),
     Job("kernel.images", kernel.images, 10),
-    Job("processes", processes.processes, 25, after=("nvml",)),
+    Job("processes", processes.processes, 24, after=("nvml",)),
     Job("nodes", nodes.nodes),
     Job("cpus", nodes.cpus),
     Job("pci", pci.pci, 12),
@@ -41,8 +54,9 @@ JOBS = (
     Job("cdi", containers.cdi),
     Job("zfs.arcstats", kernel.arcstats),
     Job("tuned", kernel.tuned),
+    Job("generation", generation.generation),
     Job("units", units.units, 18),
     Job("timers", units.timers),
-    Job("nccl.conf", ncclfiles.conf, 6, after=("processes",)),
+    Job("nccl.conf", ncclconf.conf, 8, after=("processes",)),
     Job("nccl.logs", ncclfiles.logs, 10, after=("processes",)),
 )

@@ -10,7 +10,14 @@ from nearsocket.onhost.collect import command, redact
 from nearsocket.onhost.collect.files import Context, absent, ok
 
 _WANTED = re.compile(r"sglang|vllm|docker|podman|containerd|nvidia|nearsocket", re.IGNORECASE)
-_TIMERS = ("apt-daily.timer", "apt-daily-upgrade.timer", "unattended-upgrades.service", "dnf-automatic.timer")
+_TIMERS = (
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
+    "unattended-upgrades.service",
+    "dnf-automatic.timer",
+    "dnf-automatic-install.timer",
+    "dnf5-automatic.timer",
+)
 #: systemctl's property for each key of the contract.
 _PROPERTIES = {
     "id": "Id",

@@ -6,14 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsocket.control.scrub import Scrubber
+from nearsocket.model.scrub import Scrubber
 from nearsocket.model.snapshot import Snapshot, Source, SourceStatus, from_json
 
 UUID = "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"
 
 
+def named(*names: str) -> Scrubber:
+    scrubber = Scrubber()
+    for name in names:
+        scrubber.host(name)
+    return scrubber
+
+
 def text(given_text: str) -> str:
-    return Scrubber(["gpu-box7.lab.example.org"]).text(given_text)
+    return named("gpu-box7.lab.example.org").text(given_text)
 
 
 GONE = [
@@ -21,7 +28,7 @@ GONE = [
     (f"root=UUID={UUID.upper()} ro", UUID.upper()),
     ("peer 10.20.30.40:22", "10.20.30.40"),
     ("inet6 fe80::1ff:fe23:4567:890a/64", "890a"),
-    ("2001:db8::17 is up", "2001:db8"),
+    ("2001:470::17 is up", "2001:470"),
     ("link/ether 52:54:00:12:34:56", "52:54:00"),
     ("Serial Number: 1324021012345", "1324021012345"),
     ('{"serial": "X77-9"}', "X77-9"),
@@ -47,7 +54,6 @@ STAYS = [
     "127.0.0.1 ::1 0.0.0.0",
     "580.95.05 6.12.0-1-amd64 0.24.04.1ubuntu 2.28.3-1+cuda13.0",
     "2026-01-31T12:00:00Z 12:34:56",
-    "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
     "22:33 rw,relatime shared:1 - tmpfs tmpfs rw,size=1234k,mpol=bind:1",
 ]
 
@@ -91,12 +97,12 @@ def test_root_stays_root() -> None:
 
 
 def test_a_common_word_as_a_host_name_tears_nothing_apart() -> None:
-    scrubber = Scrubber(["localhost", "pc", "nvidia"])
+    scrubber = named("localhost", "pc", "nvidia")
     assert scrubber.text("localhost pci nvidia-smi pc") == "localhost pci nvidia-smi pc"
 
 
 @given(st.text(max_size=300))
 def test_scrubbing_twice_is_scrubbing_once(anything: str) -> None:
-    scrubber = Scrubber(["gpu-box7"])
+    scrubber = named("gpu-box7")
     once = scrubber.text(anything)
     assert scrubber.text(once) == once
