@@ -29,7 +29,7 @@ def judge_profile(host: Host) -> Finding:
     slow = [profile for profile in profiles if profile in SLOW]
     if slow:
         return warned(host.name, f"profile {listed(slow)} saves power", evidence, "sudo tuned-adm profile throughput-performance")
-    wanted = _sysctls(read.get("profile/tuned.conf", ""))
+    wanted = sysctls(read.get("profile/tuned.conf", ""))
     compared = {key: value for key, value in wanted.items() if key in host.sysctl}
     other = [
         f"{key} is {host.sysctl[key]}, the profile sets {value}" for key, value in compared.items() if host.sysctl[key] != value
@@ -44,7 +44,7 @@ def judge_profile(host: Host) -> Finding:
     return passed(host.name, f"profile {name}{said}", evidence)
 
 
-def _sysctls(conf: str) -> dict[str, str]:
+def sysctls(conf: str) -> dict[str, str]:
     """The plain numbers of the `[sysctl]` part of a tuned.conf; computed (`${...}`) and conditional ones (`>3`) are left out."""
     found: dict[str, str] = {}
     part = ""

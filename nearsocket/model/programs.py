@@ -1,0 +1,72 @@
+"""The commands that units call on the server, and the places that they and the apply share: one module, so that all agree.
+
+`PROGRAM fingerprint`, `PROGRAM relief`, `PROGRAM wait-health`, each with `--replica=NAME`, which names
+`/etc/nearsocket/current/replicas/NAME.json` (`nearsocket.start/1`, see model/start.py). What stands in the unit beside it is for
+people; the file has the same values.
+
+- fingerprint: reads the host, compares it with current/fingerprint.json, resolves the GPUs, makes the start's folder, writes
+  start.env and secrets.env. Exit 0 start (bound or not), 2 refused.
+- relief: frees page cache by the policy and logs free memory per node before and after. Exit 0, or 1 with a warning; the unit goes on.
+- wait-health: asks the engine's health address until it answers 200. Exit 0, or 2 when the time is over or the container is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nearsocket.model.settings import Relief
+
+ETC = "/etc/nearsocket"
+CURRENT = f"{ETC}/current"
+RUN = "/run/nearsocket"
+LIB = "/usr/local/lib/nearsocket"
+#: The program as one file, and the interpreter that runs it: isolated, writing no bytecode.
+PROGRAM = f"{LIB}/nearsocket.pyz"
+PYTHON = ("/usr/bin/python3", "-I", "-B")
+#: Inside the container: where NCCL's log of this start goes.
+LOG_TARGET = "/run/nearsocket/log"
+#: Variables of a start that the unit's command line uses and that start.env may set anew.
+GPUS, RUN_BINDING, NUMACTL, ENGINE_BINDING, START_DIR = "GPUS", "RUN_BINDING", "NUMACTL", "ENGINE_BINDING", "START_DIR"
+
+
+def replica_folder(replica: str) -> str:
+    """The replica's folder of this boot."""
+    return f"{RUN}/{replica}"
+
+
+def start_env(replica: str) -> str:
+    """What `fingerprint` decided for this start, in systemd's grammar."""
+    return f"{RUN}/{replica}/start.env"
+
+
+def secrets_env(replica: str) -> str:
+    """The replica's secrets, in Docker's grammar, 0600; made by `fingerprint`, removed when the unit stops."""
+    return f"{RUN}/{replica}/secrets.env"
+
+
+def fingerprint(replica: str) -> tuple[str, ...]:
+    """ExecStartPre: judge the host, prepare the start."""
+    return (*PYTHON, PROGRAM, "fingerprint", f"--replica={replica}")
+
+
+def relief(replica: str, policy: Relief, nodes: str, timeout_s: int) -> tuple[str, ...]:
+    """ExecStartPre: free page cache on `nodes` (a list text)."""
+    return (
+        *PYTHON,
+        PROGRAM,
+        "relief",
+        f"--replica={replica}",
+        f"--policy={policy.value}",
+        f"--nodes={nodes}",
+        f"--timeout={timeout_s}",
+    )
+
+
+def wait_health(replica: str, url: str, timeout_s: int) -> tuple[str, ...]:
+    """ExecStartPost: wait until the engine answers at `url`."""
+    return (*PYTHON, PROGRAM, "wait-health", f"--replica={replica}", f"--url={url}", f"--timeout={timeout_s}")
+
+
+def remove_container(runtime: Sequence[str], name: str) -> tuple[str, ...]:
+    """ExecStartPre and ExecStopPost: no container of that name is left."""
+    return (*runtime, "rm", "--force", "--volumes", name)

@@ -1,0 +1,82 @@
+"""What a start of one replica needs to know on the server, `nearsocket.start/1`, and the variables that it sets. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from nearsocket.model import programs, systemd
+from nearsocket.model.errors import NearsocketError
+from nearsocket.model.plan.values import Gate
+from nearsocket.model.settings import OnChange, Relief, Runtime
+from nearsocket.model.text import one_line
+
+SCHEMA = "nearsocket.start/1"
+
+
+@dataclass(frozen=True)
+class Start:
+    """One replica's start. `gpus`: PCI addresses in rank order; `near`: node list text; `shm_*`: None without a bound mount.
+
+    `bound` and `unbound`: the values of RUN_BINDING, NUMACTL and ENGINE_BINDING on the plan's nodes and on others. `secrets`:
+    variable name to a file on the server. Times in seconds.
+    """
+
+    replica: str
+    runtime: Runtime
+    container: str
+    unit: str
+    image: str
+    gpus: tuple[str, ...]
+    gate: Gate
+    on_change: OnChange
+    near: str
+    relief: Relief
+    relief_timeout_s: int
+    model: str
+    shm_point: Optional[str]
+    shm_policy: Optional[str]
+    bound: Mapping[str, str]
+    unbound: Mapping[str, str]
+    secrets: Mapping[str, str]
+    health: str
+    start_s: int
+
+    def to_json(self) -> str:
+        """Deterministic JSON text, one line feed at its end."""
+        return json.dumps({"schema": SCHEMA, **dataclasses.asdict(self)}, indent=2, sort_keys=True, ensure_ascii=True) + "\n"
+
+
+def from_json(text: str) -> Start:
+    """The start that `to_json` wrote. Raises NearsocketError, one line, for anything else."""
+    try:
+        value: dict[str, Any] = json.loads(text)
+        if value.pop("schema") != SCHEMA:
+            raise NearsocketError(f"expected {SCHEMA}, found another schema")
+        value["gpus"] = tuple(value["gpus"])
+        for key, kind in (("runtime", Runtime), ("gate", Gate), ("on_change", OnChange), ("relief", Relief)):
+            value[key] = kind(value[key])
+        return Start(**value)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NearsocketError(f"expected {SCHEMA}, found: {one_line(str(error), 100)}") from None
+
+
+def gpu_words(gate: Gate, names: tuple[str, ...]) -> str:
+    """The value of GPUS: `--device=nvidia.com/gpu=NAME ...`, or what follows `--gpus=`, its quotes included (Docker reads CSV there).
+
+    `names`: UUIDs in the gates `cdi-uuid` and `gpus`, NVML indices in `cdi-index`.
+    """
+    if gate is Gate.GPUS:
+        return f'"device={",".join(names)}"'
+    return systemd.split(f"--device=nvidia.com/gpu={name}" for name in names)
+
+
+def start_env(start: Start, names: tuple[str, ...], folder: str, unbound: bool) -> str:
+    """The text of start.env. `names` as for `gpu_words`, now; `folder`: this start's own, where NCCL's logs go."""
+    values = {**(start.unbound if unbound else start.bound)}
+    values[programs.GPUS] = gpu_words(start.gate, names)
+    values[programs.START_DIR] = folder
+    return systemd.environment_file(values)
