@@ -52,7 +52,7 @@ class Order:
 
 
 def from_json(text: str) -> Order:
-    """The order that `to_json` wrote, each content held against the manifest. Raises NearsocketError, one line, for anything else."""
+    """The order that `to_json` wrote, each content held against the manifest. Raises NearsocketError for anything else."""
     try:
         value: dict[str, Any] = json.loads(text)
         if value.pop("schema") != SCHEMA:

@@ -43,7 +43,7 @@ def replace(path: Path, data: bytes, mode: int) -> None:
     remove(new)
     try:
         write_new(new, data, mode)
-        os.replace(new, path)
+        new.replace(path)
     except OSError:
         remove(new)
         raise
@@ -54,9 +54,9 @@ def link(path: Path, target: str) -> None:
     """The path is a symbolic link to the target, whatever was there."""
     new = path.with_name(TEMPORARY + path.name)
     remove(new)
-    os.symlink(target, new)
+    new.symlink_to(target)
     try:
-        os.replace(new, path)
+        new.replace(path)
     except OSError:
         remove(new)
         raise
@@ -66,7 +66,7 @@ def link(path: Path, target: str) -> None:
 def remove(path: Path) -> bool:
     """Whether there was something to remove: a file or link, not a folder."""
     try:
-        os.unlink(path)
+        path.unlink()
     except FileNotFoundError:
         return False
     return True
@@ -79,22 +79,22 @@ def make_folders(path: Path, mode: int = 0o755) -> None:
         missing.append(path)
         path = path.parent
     for folder in reversed(missing):
-        os.mkdir(folder, mode)
+        folder.mkdir(mode)
         sync_folder(folder.parent)
 
 
 def remove_tree(folder: Path) -> None:
     """The folder and all in it, links not followed."""
     try:
-        entries = list(os.scandir(folder))
+        entries = list(folder.iterdir())
     except FileNotFoundError:
         return
     for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            remove_tree(Path(entry.path))
+        if entry.is_dir() and not entry.is_symlink():
+            remove_tree(entry)
         else:
-            os.unlink(entry.path)
-    os.rmdir(folder)
+            entry.unlink()
+    folder.rmdir()
 
 
 def read(path: Path, limit: int = 16 << 20) -> bytes:
@@ -106,7 +106,7 @@ def read(path: Path, limit: int = 16 << 20) -> bytes:
             raise OSError(f"expected a regular file at {path}")
         if found.st_size > limit:
             raise OSError(f"expected at most {limit} bytes at {path}, found {found.st_size}")
-        parts = []
+        parts: list[bytes] = []
         while True:
             part = os.read(fd, 1 << 20)
             if not part:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,14 +64,14 @@ class Tree:
     def numbers(self) -> list[int]:
         """The generations there are, ascending."""
         try:
-            return sorted(int(name) for name in os.listdir(self.generations) if _NUMBER.match(name))
+            return sorted(int(entry.name) for entry in self.generations.iterdir() if _NUMBER.match(entry.name))
         except FileNotFoundError:
             return []
 
     def number(self) -> Optional[int]:
         """The generation in force; None where there is none."""
         try:
-            name = os.readlink(self.current).rpartition("/")[2]
+            name = self.current.readlink().name
         except OSError:
             return None
         return int(name) if _NUMBER.match(name) else None

@@ -51,7 +51,7 @@ def wanted(manifest: Manifest, contents: Mapping[str, bytes]) -> Mapping[str, st
 def live(tree: Tree, path: str) -> Optional[str]:
     """The value in force, of a choice the chosen word; None where it cannot be read."""
     try:
-        with open(tree.at(path), encoding="utf-8", errors="replace") as stream:
+        with tree.at(path).open(encoding="utf-8", errors="replace") as stream:
             text = stream.read(4096).strip()
     except OSError:
         return None
@@ -77,7 +77,7 @@ def decide(tree: Tree, want: Mapping[str, str]) -> tuple[tuple[Setting, ...], tu
         now = live(tree, path)
         if now is None:
             notes.append(f"{path}: this kernel has no such setting; left out")
-        elif now != want[path] or path not in before or before[path].set != want[path]:
+        elif now != want[path]:
             settings.append(Setting(path, want[path]))
     for path in sorted(before.keys() - want.keys()):
         now = live(tree, path)

@@ -1,0 +1,84 @@
+"""A generation's folder: built under another name, whole and on the disk before it gets its number."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from pathlib import Path
+
+from nearsocket.model.errors import NearsocketError
+from nearsocket.model.generation import MANIFEST, File, Generation, Manifest
+from nearsocket.onhost.apply import disk, state
+from nearsocket.onhost.apply.tree import Tree
+
+#: How many stay: the one in force and the newest others.
+KEPT = 5
+
+
+def number_for(tree: Tree, manifest: Manifest) -> tuple[int, bool]:
+    """The number that a generation of this manifest gets, and whether it is there already, whole, from an apply that was cut short."""
+    numbers = tree.numbers()
+    newest, current = (numbers[-1] if numbers else 0), tree.number() or 0
+    if newest > current:
+        try:
+            found = state.manifest_of(tree, newest)
+        except (OSError, NearsocketError, UnicodeDecodeError):
+            return newest + 1, False
+        if found.digest == manifest.digest and found.record == manifest.record and state.whole(tree, newest, found):
+            return newest, True
+    return max(newest, current) + 1, False
+
+
+def build(tree: Tree, generation: Generation, number: int) -> None:
+    """The folder of that number is there, whole, on the disk. Raises OSError; then nothing of it is left."""
+    disk.make_folders(tree.generations)
+    sweep(tree)
+    new = tree.generations / f"{disk.TEMPORARY}{number}"
+    try:
+        new.mkdir(0o755)
+        for entry in generation.manifest.files:
+            _make(new, entry, generation.contents[entry.path])
+        disk.write_new(new / MANIFEST, generation.manifest.to_json().encode(), 0o644)
+        for folder, _, _ in os.walk(new, topdown=False):
+            disk.sync_folder(Path(folder))
+        new.rename(tree.generation(number))
+        disk.sync_folder(tree.generations)
+    except OSError:
+        disk.remove_tree(new)
+        raise
+
+
+def _make(new: Path, entry: File, data: bytes) -> None:
+    path = new / entry.path
+    path.parent.mkdir(0o755, parents=True, exist_ok=True)
+    uid = gid = -1
+    if os.geteuid() == 0:
+        try:
+            uid, gid = pwd.getpwnam(entry.owner).pw_uid, grp.getgrnam(entry.group).gr_gid
+        except KeyError:
+            raise OSError(f"expected a user {entry.owner} and a group {entry.group} on this host, found none") from None
+    disk.write_new(path, data, int(entry.mode, 8), uid, gid)
+
+
+def sweep(tree: Tree) -> None:
+    """Remove what builds that were cut short left behind."""
+    for entry in tree.generations.iterdir():
+        if entry.name.startswith(disk.TEMPORARY):
+            if entry.is_dir() and not entry.is_symlink():
+                disk.remove_tree(entry)
+            else:
+                entry.unlink()
+
+
+def prune(tree: Tree) -> tuple[int, ...]:
+    """Remove all but the one in force and the newest others; a cut leaves a folder without a number."""
+    current = tree.number()
+    gone = [number for number in tree.numbers() if number != current][: -(KEPT - 1)]
+    for number in gone:
+        old = tree.generations / f"{disk.TEMPORARY}old-{number}"
+        tree.generation(number).rename(old)
+        disk.remove_tree(old)
+    if gone:
+        disk.sync_folder(tree.generations)
+    return tuple(gone)
