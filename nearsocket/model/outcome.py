@@ -73,8 +73,8 @@ class Installed:
 class Outcome:
     """One apply's result. `error`: why it was refused or failed; `wrote`: whether anything was written before.
 
-    `number`, `previous`: generations after and before. `diff`: unified, what would be or was changed, secrets masked. `states`: unit
-    to `active (running)`. `timings`: step to seconds.
+    `number`, `previous`: generations after and before. `diff`: unified, what is changed, secrets masked. `states`: unit to
+    `active (running)`. `timings`: step to seconds.
     """
 
     dry: bool

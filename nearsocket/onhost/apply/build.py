@@ -7,27 +7,19 @@ import os
 import pwd
 from pathlib import Path
 
-from nearsocket.model.errors import NearsocketError
-from nearsocket.model.generation import MANIFEST, File, Generation, Manifest
-from nearsocket.onhost.apply import disk, state
+from nearsocket.model.generation import MANIFEST, File, Generation
+from nearsocket.onhost.apply import disk
+from nearsocket.onhost.apply.state import State
 from nearsocket.onhost.apply.tree import Tree
 
 #: How many stay: the one in force and the newest others.
 KEPT = 5
 
 
-def number_for(tree: Tree, manifest: Manifest) -> tuple[int, bool]:
-    """The number that a generation of this manifest gets, and whether it is there already, whole, from an apply that was cut short."""
-    numbers = tree.numbers()
-    newest, current = (numbers[-1] if numbers else 0), tree.number() or 0
-    if newest > current:
-        try:
-            found = state.manifest_of(tree, newest)
-        except (OSError, NearsocketError, UnicodeDecodeError):
-            return newest + 1, False
-        if found.digest == manifest.digest and found.record == manifest.record and state.whole(tree, newest, found):
-            return newest, True
-    return max(newest, current) + 1, False
+def next_number(tree: Tree, found: State) -> int:
+    """The number of the next generation; one that a cut apply left without a switch is built anew."""
+    void = found.void.to if found.void and found.void.builds else None
+    return max([found.number or 0, *(number for number in tree.numbers() if number != void)]) + 1
 
 
 def build(tree: Tree, generation: Generation, number: int) -> None:
@@ -76,9 +68,17 @@ def prune(tree: Tree) -> tuple[int, ...]:
     current = tree.number()
     gone = [number for number in tree.numbers() if number != current][: -(KEPT - 1)]
     for number in gone:
-        old = tree.generations / f"{disk.TEMPORARY}old-{number}"
-        tree.generation(number).rename(old)
-        disk.remove_tree(old)
-    if gone:
-        disk.sync_folder(tree.generations)
+        drop(tree, number)
     return tuple(gone)
+
+
+def drop(tree: Tree, number: int) -> None:
+    """Remove that generation, first its number, then the rest. Nothing where it is not here."""
+    old = tree.generations / f"{disk.TEMPORARY}old-{number}"
+    disk.remove_tree(old)
+    try:
+        tree.generation(number).rename(old)
+    except FileNotFoundError:
+        return
+    disk.sync_folder(tree.generations)
+    disk.remove_tree(old)

@@ -24,7 +24,7 @@ def _one(path: str, old: bytes | None, new: bytes | None) -> str:
     texts = [_lines(data) for data in (old, new)]
     if texts[0] is None or texts[1] is None:
         return f"--- {names[0]}\n+++ {names[1]}\n# not a text, or too long to show\n"
-    parts = list(difflib.unified_diff(texts[0], texts[1], *names, lineterm="", n=3))
+    parts = list(difflib.unified_diff(texts[0], texts[1], names[0], names[1], lineterm="", n=3))
     shown = [*parts[:2], *(_shown(part) for part in parts[2:])]
     return "".join(f"{line}\n" for line in shown)
 

@@ -69,7 +69,7 @@ def mounts(tree: Tree) -> list[tuple[str, str, str]]:
 
 
 def refuse_taken(tree: Tree, systemctl: Systemctl, new: Manifest, old: Optional[Manifest]) -> None:
-    """Raises NearsocketError where a container or a port of a replica that is new here is somebody else's, with the holder's name."""
+    """Raises NearsocketError where a container or a port of a replica that is new here is another's, with the holder's name."""
     ours = {replica.name: replica for replica in old.replicas} if old else {}
     held_by_us = {replica.port for replica in ours.values()}
     for replica in new.replicas:

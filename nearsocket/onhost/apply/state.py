@@ -38,7 +38,8 @@ class State:
     """`manifest` is as it was written, `observed` as its files are; both None without a readable generation in force.
 
     `drifted`: files of it that differ, gone ones included. `damage`: why a generation in force could not be read. `links`: what
-    stands at each path that was asked for; `targets`: where a link there points.
+    stands at each path that was asked for; `targets`: where a link there points. `unfinished`: what an apply of the one in force left
+    to do; `void`: the apply that was cut off before its switch.
     """
 
     number: Optional[int]
@@ -47,7 +48,8 @@ class State:
     contents: Mapping[str, bytes] = field(default_factory=dict)
     drifted: tuple[str, ...] = ()
     damage: Optional[str] = None
-    pending: Optional[Journal] = None
+    unfinished: Optional[Journal] = None
+    void: Optional[Journal] = None
     program: Optional[str] = None
     links: Mapping[str, At] = field(default_factory=dict)
     targets: Mapping[str, str] = field(default_factory=dict)
@@ -64,11 +66,11 @@ def read(tree: Tree, systemctl: Systemctl, new: Optional[Manifest] = None) -> St
         except (OSError, NearsocketError, UnicodeDecodeError) as error:
             damage = f"generation {number} cannot be read: {error}"
     observed, contents = observe(tree, number, manifest) if manifest and number is not None else (None, {})
-    pending = journal.read(tree)
+    unfinished, void = _cut(journal.read(tree), number)
     sides = [side for side in (manifest, new) if side]
     links = {link.path: link for side in sides for link in side.links}
-    paths = {*links, *(pending.links_added + pending.links_removed if pending else ())}
-    units = {unit.name for side in sides for unit in side.units} | set(pending.stop if pending else ())
+    paths = {*links, *(unfinished.links_removed if unfinished else ()), *(void.links_added if void else ())}
+    units = {unit.name for side in sides for unit in side.units} | set(unfinished.stop if unfinished else ())
     targets = {path: target for path in paths for target in (_target(tree, path),) if target is not None}
     return State(
         number,
@@ -77,12 +79,21 @@ def read(tree: Tree, systemctl: Systemctl, new: Optional[Manifest] = None) -> St
         contents,
         drifted(manifest, observed),
         damage,
-        pending,
+        unfinished,
+        void,
         program_digest(tree),
         {path: _look(tree, path, links.get(path)) for path in paths},
         targets,
         systemctl.show(sorted(units)),
     )
+
+
+def _cut(found: Optional[Journal], number: Optional[int]) -> tuple[Optional[Journal], Optional[Journal]]:
+    """Unfinished and void, of what the journal has."""
+    if found is None or found.to == number:
+        return found, None
+    earlier = found.earlier
+    return (earlier if earlier and earlier.to == number else None), found
 
 
 def manifest_of(tree: Tree, number: int) -> Manifest:

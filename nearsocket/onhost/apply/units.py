@@ -31,7 +31,7 @@ def bring_up(tree: Tree, systemctl: Systemctl, todo: Work, plan: Journal) -> tup
             return f"{entry.unit} did not restart: {problem}", plan
         plan = dataclasses.replace(plan, restart=tuple(e for e in plan.restart if e.unit != entry.unit))
         journal.write(tree, plan)
-    problem = _start(systemctl, todo.start)
+    problem = _start(systemctl, (*todo.start, *todo.wait))
     if problem:
         return problem, plan
     problem = systemctl.stop(todo.stop)

@@ -34,7 +34,8 @@ class Leave:
 @dataclass(frozen=True)
 class Work:
     """The steps. `build`: the generation in force is not what is wanted. `links_add`: made before the switch, since nothing stands
-    there; `links_fix`: replaced after it; `links_drop`: removed after it. `aside_*`: kept aside first. `restart` in its order."""
+    there; `links_fix`: replaced after it; `links_drop`: removed after it. `aside_*`: kept aside first. `restart` in its order. `wait`: units that are
+    starting; to wait for one is no change."""
 
     difference: Difference
     build: bool = False
@@ -49,6 +50,7 @@ class Work:
     settings: tuple[Setting, ...] = ()
     restart: tuple[Restart, ...] = ()
     start: tuple[str, ...] = ()
+    wait: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -63,8 +65,7 @@ def decide(
 ) -> Work:
     """The steps to `new`. `program`: SHA-256 of the one that runs. Raises NearsocketError where the apply is refused."""
     difference = changes.difference(state.observed, new)
-    pending = state.pending if state.pending and state.pending.to == state.number else None
-    void = state.pending if state.pending and not pending else None
+    pending, void = state.unfinished, state.void
     wanted = {link.path: link for link in new.links}
     known = {link.path for link in state.manifest.links} if state.manifest else set()
     _refuse_foreign(state, wanted, known, new)
@@ -86,6 +87,9 @@ def decide(
         settings=settings,
         restart=restart,
         start=tuple(sorted(unit.name for unit in new.units if unit.start and _down(state, unit.name) and unit.name not in again)),
+        wait=tuple(
+            sorted(unit.name for unit in new.units if unit.start and _starting(state, unit.name) and unit.name not in again)
+        ),
         stop=tuple(sorted(name for name in stop if not _down(state, name))),
         notes=(*notes, *_notes(state)),
     )
@@ -102,13 +106,12 @@ def _restarts(state: State, new: Manifest, difference: Difference) -> tuple[Rest
     entries = {name: Restart(name) for name in difference.restart}
     if state.damage:  # what was running belongs to files that nobody knows any more
         entries.update({unit.name: Restart(unit.name) for unit in new.units if unit.start})
-    if state.pending and state.pending.to == state.number:
-        for entry in state.pending.restart:
-            now = state.units.get(entry.unit)
-            if entry.before and now and now.invocation != entry.before and now.active in ("active", "activating"):
-                continue  # it was restarted before the end came
-            if any(unit.name == entry.unit and unit.start for unit in new.units):
-                entries.setdefault(entry.unit, dataclasses.replace(entry, before=None))
+    for entry in state.unfinished.restart if state.unfinished else ():
+        now = state.units.get(entry.unit)
+        if entry.before and now and now.invocation != entry.before and now.active in ("active", "activating"):
+            continue  # it was restarted before the end came
+        if any(unit.name == entry.unit and unit.start for unit in new.units):
+            entries.setdefault(entry.unit, dataclasses.replace(entry, before=None))
     touched = {*difference.added, *difference.changed, *difference.removed}
     mounts = {
         replica.unit: replica.mount
@@ -124,6 +127,10 @@ def _restarts(state: State, new: Manifest, difference: Difference) -> tuple[Rest
 
 def _down(state: State, name: str) -> bool:
     return name not in state.units or state.units[name].active in _DOWN
+
+
+def _starting(state: State, name: str) -> bool:
+    return name in state.units and state.units[name].active == "activating"
 
 
 def _ours(state: State, path: str) -> bool:
@@ -178,7 +185,7 @@ def _notes(state: State) -> tuple[str, ...]:
     return (*notes, *(f"{path} of generation {state.number} was removed by hand" for path in gone))
 
 
-def listed(work: Work, number: int, state: State, reused: bool) -> tuple[Change, ...]:
+def listed(work: Work, number: int, state: State) -> tuple[Change, ...]:
     """The changes, in the order in which they are made. `number`: the generation that will be in force."""
     by_hand = set(state.drifted)
     found = [Change(Kind.FILE, Action.ASIDE, path, "changed by hand") for path in (*work.aside_files, *work.aside_links)]
@@ -193,8 +200,7 @@ def listed(work: Work, number: int, state: State, reused: bool) -> tuple[Change,
     found += [Change(Kind.REPLICA, Action.REMOVE, replica.name) for replica in work.removals]
     found += [Change(Kind.LINK, Action.ADD, link.path) for link in work.links_add]
     if work.build:
-        what = "kept from before" if reused else ""
-        found.append(Change(Kind.GENERATION, Action.SWITCH, str(number), what))
+        found.append(Change(Kind.GENERATION, Action.SWITCH, str(number)))
     found += [Change(Kind.LINK, Action.CHANGE, link.path) for link in work.links_fix]
     found += [Change(Kind.LINK, Action.REMOVE, path) for path in work.links_drop]
     if work.reload:
