@@ -25,8 +25,8 @@ def next_number(tree: Tree, found: State) -> int:
 def build(tree: Tree, generation: Generation, number: int) -> None:
     """The folder of that number is there, whole, on the disk. Raises OSError; then nothing of it is left."""
     disk.make_folders(tree.generations)
-    sweep(tree)
     new = tree.generations / f"{disk.TEMPORARY}{number}"
+    disk.remove_tree(new)
     try:
         new.mkdir(0o755)
         for entry in generation.manifest.files:
@@ -51,16 +51,6 @@ def _make(new: Path, entry: File, data: bytes) -> None:
         except KeyError:
             raise OSError(f"expected a user {entry.owner} and a group {entry.group} on this host, found none") from None
     disk.write_new(path, data, int(entry.mode, 8), uid, gid)
-
-
-def sweep(tree: Tree) -> None:
-    """Remove what builds that were cut short left behind."""
-    for entry in tree.generations.iterdir():
-        if entry.name.startswith(disk.TEMPORARY):
-            if entry.is_dir() and not entry.is_symlink():
-                disk.remove_tree(entry)
-            else:
-                entry.unlink()
 
 
 def prune(tree: Tree) -> tuple[int, ...]:

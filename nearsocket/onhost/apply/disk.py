@@ -97,6 +97,20 @@ def remove_tree(folder: Path) -> None:
     folder.rmdir()
 
 
+def sweep(folder: Path) -> None:
+    """Remove what writes that were cut short left in that folder."""
+    try:
+        entries = list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        if entry.name.startswith(TEMPORARY):
+            if entry.is_dir() and not entry.is_symlink():
+                remove_tree(entry)
+            else:
+                remove(entry)
+
+
 def read(path: Path, limit: int = 16 << 20) -> bytes:
     """A regular file's bytes, links not followed. Raises OSError, also for what is no regular file or larger than the limit."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

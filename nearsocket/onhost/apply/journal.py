@@ -22,8 +22,8 @@ class Restart:
 
 @dataclass(frozen=True)
 class Journal:
-    """Work for the generation `to`. Where another one is in force, the switch never came: then `links_added` and, where it `builds`,
-    the generation itself are leftovers, and `earlier` is what was left to do for the one that is in force."""
+    """Work for the generation `to`. Where another one is in force, the switch never came: then `links_added` and, where it
+    `builds`, the generation itself are leftovers, and `earlier` is what was left to do for the one that is in force."""
 
     to: int
     builds: bool = False

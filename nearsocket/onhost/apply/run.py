@@ -108,7 +108,7 @@ def _states(systemctl: Systemctl, job: Job) -> Mapping[str, str]:
 
 
 def installed(program: bytes, tree: Tree, systemctl: Systemctl) -> Installed:
-    """What is in force, and whether an apply of the very same would find nothing to do. Raises OSError, CommandTimeout, NearsocketError."""
+    """What is in force, and whether an apply of the same would find nothing to do. Raises OSError, CommandTimeout."""
     found = state.read(tree, systemctl)
     if found.manifest is None:
         reasons = tuple(reason for reason in (found.damage, "a cut apply left things behind" if found.void else None) if reason)

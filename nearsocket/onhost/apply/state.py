@@ -38,8 +38,8 @@ class State:
     """`manifest` is as it was written, `observed` as its files are; both None without a readable generation in force.
 
     `drifted`: files of it that differ, gone ones included. `damage`: why a generation in force could not be read. `links`: what
-    stands at each path that was asked for; `targets`: where a link there points. `unfinished`: what an apply of the one in force left
-    to do; `void`: the apply that was cut off before its switch.
+    stands at each path that was asked for; `targets`: where a link there points. `unfinished`: what the apply of the
+    generation in force left to do; `void`: an apply that was cut off before its switch.
     """
 
     number: Optional[int]

@@ -1,7 +1,7 @@
 """The steps of an apply, in an order that a cut can fall into anywhere.
 
-Before the switch: journal, files kept aside, program, generation, replicas taken out, links where nothing stands. The switch is one
-rename. After it: links replaced and removed, reload, kernel settings, restarts, starts, stops; the journal has what is left of these.
+Before the switch: journal, files kept aside, program, generation, replicas taken out, links where nothing stands. The switch is
+one rename. After it: links replaced and removed, reload, kernel settings, restarts, starts, stops; the journal has what is left.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def said(error: Exception) -> str:
 def carry_out(job: Job, tree: Tree, systemctl: Systemctl, done: Callable[[str], None]) -> Optional[str]:
     """All steps; what a unit failed with, or None. `done` hears of each step's end. Raises Interrupted."""
     todo = job.todo
-    added = tuple(link.path for link in todo.links_add)
+    added = (*(link.path for link in todo.links_add), *(job.found.void.links_added if job.found.void else ()))
     builds = todo.build and not job.there
     plan = Journal(job.number, builds, added, todo.links_drop, todo.reload, todo.restart, todo.stop, earlier=job.found.unfinished)
     try:
         _before(job, tree, systemctl, plan, done)
     except (OSError, CommandTimeout) as error:
-        raise Interrupted(said(error), _undo(job, tree, builds), wrote=False) from None
+        raise Interrupted(said(error), _undo(job, tree, plan), wrote=False) from None
     try:
         if todo.build:
             disk.link(tree.current, f"generations/{job.number}")
@@ -112,7 +112,10 @@ def _after(job: Job, tree: Tree, systemctl: Systemctl, plan: Journal, done: Call
 
 
 def discard(found: State, tree: Tree) -> None:
-    """Remove the generation of an apply that was cut off before its switch. Its links go as `links_drop`."""
+    """Remove what applies that were cut short left: half-written files, a generation without its switch. Links go as `links_drop`."""
+    links = {tree.at(path).parent for path in found.links}
+    for folder in (tree.journal.parent, tree.generations, tree.program.parent, tree.values.parent, *sorted(links)):
+        disk.sweep(folder)
     if found.void and found.void.builds:
         build.drop(tree, found.void.to)
 
@@ -122,13 +125,14 @@ def _link(tree: Tree, path: str, target: str) -> None:
     disk.link(tree.at(path), target)
 
 
-def _undo(job: Job, tree: Tree, builds: bool) -> str:
+def _undo(job: Job, tree: Tree, plan: Journal) -> str:
     """Take back what was made before the switch, and put back the journal of an earlier cut. What remains is told."""
     try:
-        for link in job.todo.links_add:
-            if os.path.lexists(tree.at(link.path)):
-                disk.remove(tree.at(link.path))
-        if builds:
+        ours = {link.path for link in job.found.manifest.links} if job.found.manifest else set()
+        for path in plan.links_added:
+            if path not in ours and tree.at(path).is_symlink():
+                disk.remove(tree.at(path))
+        if plan.builds:
             build.drop(tree, job.number)
         if job.found.unfinished:
             journal.write(tree, job.found.unfinished)

@@ -33,9 +33,9 @@ class Leave:
 
 @dataclass(frozen=True)
 class Work:
-    """The steps. `build`: the generation in force is not what is wanted. `links_add`: made before the switch, since nothing stands
-    there; `links_fix`: replaced after it; `links_drop`: removed after it. `aside_*`: kept aside first. `restart` in its order. `wait`: units that are
-    starting; to wait for one is no change."""
+    """The steps. `build`: the generation in force is not what is wanted. `links_add`: made before the switch, since nothing
+    stands there; `links_fix`: replaced after it; `links_drop`: removed after it. `aside_*`: kept aside first. `restart` in its
+    order. `wait`: units that are starting; to wait for one is no change."""
 
     difference: Difference
     build: bool = False
@@ -74,6 +74,7 @@ def decide(
     stop = {*difference.stop, *(pending.stop if pending else ())} - names
     restart = _restarts(state, new, difference)
     again = {entry.unit for entry in restart}
+    wanted_up = sorted(unit.name for unit in new.units if unit.start and unit.name not in again)
     work = Work(
         difference,
         build=not difference.same,
@@ -86,10 +87,8 @@ def decide(
         removals=difference.removed_replicas,
         settings=settings,
         restart=restart,
-        start=tuple(sorted(unit.name for unit in new.units if unit.start and _down(state, unit.name) and unit.name not in again)),
-        wait=tuple(
-            sorted(unit.name for unit in new.units if unit.start and _starting(state, unit.name) and unit.name not in again)
-        ),
+        start=tuple(name for name in wanted_up if _down(state, name)),
+        wait=tuple(name for name in wanted_up if name in state.units and state.units[name].active == "activating"),
         stop=tuple(sorted(name for name in stop if not _down(state, name))),
         notes=(*notes, *_notes(state)),
     )
@@ -127,10 +126,6 @@ def _restarts(state: State, new: Manifest, difference: Difference) -> tuple[Rest
 
 def _down(state: State, name: str) -> bool:
     return name not in state.units or state.units[name].active in _DOWN
-
-
-def _starting(state: State, name: str) -> bool:
-    return name in state.units and state.units[name].active == "activating"
 
 
 def _ours(state: State, path: str) -> bool:
