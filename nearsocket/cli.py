@@ -18,6 +18,7 @@ COMMANDS = {
     "explain": "nearsocket.commands.explain:explain",
     "lab": "lab.cli:lab_group",
     "list-checks": "nearsocket.commands.list_checks:list_checks",
+    "plan": "nearsocket.commands.plan:plan",
 }
 
 

@@ -1,4 +1,4 @@
-"""Finds the user's folders (checks, deploys, inventories): in the project, else in the source checkout, else in the wheel."""
+"""Finds the user's folders (checks, deploys, inventories, templates): in the project, the checkout, or the wheel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def source_folder() -> Path:
 
 
 def checks_folder(start: Path | None = None) -> Path:
-    """Where the checks are. Raises NearsocketError where an installation lacks them; so do the two below."""
+    """Where the checks are. Raises NearsocketError where an installation lacks them; so do the three below."""
     return _find("checks", start)
 
 
@@ -42,6 +42,11 @@ def deploys_folder(start: Path | None = None) -> Path:
 def inventories_folder(start: Path | None = None) -> Path:
     """Where the example inventories are."""
     return _find("inventories", start)
+
+
+def templates_folder(start: Path | None = None) -> Path:
+    """Where the templates of the managed files are."""
+    return _find("templates", start)
 
 
 def _find(name: str, start: Path | None) -> Path:

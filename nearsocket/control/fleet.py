@@ -1,4 +1,4 @@
-"""Fleet YAML: hosts, how to reach them, waivers and maintenance; every key is known or refused."""
+"""Fleet YAML: hosts, how to reach them, what runs there, waivers and maintenance; every key is known or refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pydantic
 import yaml
 
-from nearsocket.control import schema
+from nearsocket.control import schema, settings
 from nearsocket.control.inventory import Inventory
 from nearsocket.control.target import Ssh, Sudo, Target, Way
 from nearsocket.model import cpulist
@@ -56,13 +56,15 @@ def _inventory(path: Path, fleet: schema.Fleet) -> Inventory:
     waivers = [entry.waiver(entry.host or "*") for entry in fleet.waivers]
     for host in fleet.hosts:
         waivers += [entry.waiver(glob.escape(host.name)) for entry in host.waivers]
-    return Inventory(tuple(_target(host, fleet.defaults) for host in fleet.hosts), tuple(waivers))
+    return Inventory(tuple(_target(path, host, fleet) for host in fleet.hosts), tuple(waivers))
 
 
-def _target(host: schema.HostEntry, defaults: schema.Reach) -> Target:
+def _target(path: Path, host: schema.HostEntry, fleet: schema.Fleet) -> Target:
+    """The host's target. The host wins over its groups, a later group over an earlier one, all of them over the defaults."""
+    levels = (fleet.defaults, *(fleet.groups[name] for name in host.groups if name in fleet.groups), host)
+
     def value(key: str) -> Any:
-        own = getattr(host, key)
-        return getattr(defaults, key) if own is None else own
+        return next((found for level in reversed(levels) if (found := getattr(level, key)) is not None), None)
 
     sudo, near = value("sudo"), value("near")
     ssh = Ssh(
@@ -83,6 +85,7 @@ def _target(host: schema.HostEntry, defaults: schema.Reach) -> Target:
         near=cpulist.parse(near) if near is not None else None,
         groups=frozenset(host.groups),
         maintenance=host.maintenance.maintenance() if host.maintenance else None,
+        settings=settings.settings(levels, f"{path}: host {host.name}"),
     )
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import pydantic
 
-from nearsocket.control import _read_pyinfra, schema
+from nearsocket.control import _read_pyinfra, schema, settings
 from nearsocket.control.inventory import Inventory
+from nearsocket.control.serve_schema import ServingKeys
 from nearsocket.control.target import Ssh, Sudo, Target, Way
 from nearsocket.control.transport.process import Children, run
 from nearsocket.model import cpulist
@@ -77,6 +78,13 @@ def member(
             "an audit through any other connector: pyinfra INVENTORY deploys/audit.py",
         )
     plain = name.removeprefix("@ssh/").removeprefix("@nearsocket/")
+    level = ServingKeys(
+        serve=known.nearsocket_serve,
+        replicas=known.nearsocket_replicas,
+        tune=known.nearsocket_tune,
+        reserved_cores=known.nearsocket_reserved_cores,
+    )
+    serving = any(value is not None for value in (level.serve, level.replicas, level.tune, level.reserved_cores))
     target = Target(
         name=plain,
         way=Way.LOCAL if connector == "local" else Way.SSH,
@@ -85,6 +93,7 @@ def member(
         near=cpulist.parse(known.nearsocket_near) if known.nearsocket_near is not None else None,
         groups=frozenset(groups),
         maintenance=known.nearsocket_maintenance.maintenance() if known.nearsocket_maintenance else None,
+        settings=settings.settings([level], f"{where}: host {plain}") if serving else None,
     )
     return target, known.nearsocket_waivers
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
+import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,8 @@ from typing import Annotated, Any
 import pydantic
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from nearsocket.control.serve_schema import ReplicaEntry, ServeEntry, ServingKeys, TuneEntry
+from nearsocket.control.strict import Line, Strict
 from nearsocket.control.waivers import Waiver
 from nearsocket.model import cpulist
 from nearsocket.model.errors import UsageError
@@ -49,13 +52,6 @@ Words = Annotated[tuple[str, ...], BeforeValidator(_several)]
 Paths = Annotated[tuple[Path, ...], BeforeValidator(_several)]
 NodeList = Annotated[str, AfterValidator(_node_list)]
 Name = Annotated[str, Field(min_length=1), AfterValidator(_plain_name)]
-Line = Annotated[str, Field(min_length=1, max_length=300)]
-
-
-class Strict(BaseModel):
-    """A mapping that knows its keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
 
 class MaintenanceEntry(Strict):
@@ -90,7 +86,7 @@ class SudoEntry(Strict):
 
 
 class Reach(Strict):
-    """What `defaults` and each host may say."""
+    """How a host is reached."""
 
     user: Name | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
@@ -103,7 +99,11 @@ class Reach(Strict):
     near: NodeList | None = None
 
 
-class HostEntry(Reach):
+class Level(Reach, ServingKeys):
+    """What `defaults`, a group and each host may say."""
+
+
+class HostEntry(Level):
     """One host."""
 
     name: Name
@@ -117,7 +117,8 @@ class HostEntry(Reach):
 class Fleet(Strict):
     """The whole file."""
 
-    defaults: Reach = Reach()
+    defaults: Level = Level()
+    groups: dict[Name, Level] = Field(default_factory=dict)
     hosts: Annotated[tuple[HostEntry, ...], Field(min_length=1)]
     waivers: tuple[WaiverEntry, ...] = ()
 
@@ -143,6 +144,10 @@ class HostData(BaseModel):
     nearsocket_near: NodeList | None = None
     nearsocket_waivers: tuple[WaiverEntry, ...] = ()
     nearsocket_maintenance: MaintenanceEntry | None = None
+    nearsocket_serve: ServeEntry | None = None
+    nearsocket_replicas: tuple[ReplicaEntry, ...] | None = None
+    nearsocket_tune: TuneEntry | None = None
+    nearsocket_reserved_cores: Annotated[int, Field(ge=0, le=1024)] | None = None
     nearsocket_strict: bool = False
     nearsocket_only: Words = ()
     nearsocket_checks: Paths = ()
@@ -155,7 +160,7 @@ def read_data(data: Mapping[str, Any], where: str) -> HostData:
     try:
         return HostData.model_validate(dict(data))
     except pydantic.ValidationError as error:
-        raise UsageError(f"{where}: {say(worst(error))}") from None
+        raise UsageError(f"{where}: {say(worst(error), HostData)}") from None
 
 
 def worst(error: pydantic.ValidationError) -> Any:
@@ -164,18 +169,18 @@ def worst(error: pydantic.ValidationError) -> Any:
     return next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
 
 
-def say(fault: Any) -> str:
+def say(fault: Any, root: type[BaseModel] = Fleet) -> str:
     """One of pydantic's faults as a line: where, what was expected, what was found, what may have been meant."""
-    steps = [step for step in fault["loc"] if step not in ("bool", "SudoEntry")]
+    steps = [step for step in fault["loc"] if step not in ("bool", "SudoEntry") and "[" not in str(step)]
     place = ".".join(str(step) for step in steps) or "the file"
     if fault["type"] == "extra_forbidden":
-        known = sorted(_keys(steps[:-1]))
+        known = sorted(_keys(root, steps[:-1]))
         close = difflib.get_close_matches(str(steps[-1]), known, 1)
         meant = f"; did you mean {close[0]!r}?" if close else ""
         return f"{place}: expected one of {', '.join(known)}, found {one_line(str(steps[-1]), 80)!r}{meant}"
     if fault["type"] == "missing":
         return f"expected {steps[-1]!r} in {'.'.join(str(step) for step in steps[:-1]) or 'the file'}, found none"
-    secret = any("password" in str(step) for step in steps)
+    secret = any(word in str(step) for step in steps for word in ("password", "secrets", "environment"))
     found = "something else (not shown)" if secret else one_line(repr(fault.get("input")), 80)
     return f"{place}: {_expected(fault['msg'])}, found {found}"
 
@@ -186,14 +191,24 @@ def _expected(message: str) -> str:
     return one_line(re.sub(r"^\w+ should (be|have|match) ", r"expected to \1 ", message), 200)
 
 
-def _keys(steps: Iterable[Any]) -> Iterable[str]:
+def _keys(root: type[BaseModel], steps: Iterable[Any]) -> Iterable[str]:
     """The keys that are known at that place."""
-    names = [step for step in steps if isinstance(step, str)]
-    models: dict[str, type[BaseModel]] = {
-        "waivers": WaiverEntry,
-        "maintenance": MaintenanceEntry,
-        "sudo": SudoEntry,
-        "hosts": HostEntry,
-        "defaults": Reach,
-    }
-    return (models[names[-1]] if names else Fleet).model_fields
+    model, skip = root, False
+    for step in steps:
+        if skip or isinstance(step, int):
+            skip = False  # a place in a list, or the free key of a mapping such as `groups`
+            continue
+        found = model.model_fields.get(step)
+        inner = _model_in(found.annotation) if found is not None else None
+        if found is None or inner is None:
+            return ()
+        model, skip = inner, "dict[" in str(found.annotation)
+    return model.model_fields
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model inside a type such as `tuple[Model, ...] | None`; None where there is none."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    inner = (_model_in(part) for part in typing.get_args(annotation))
+    return next((model for model in inner if model is not None), None)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nearsocket.model.errors import UsageError
 from nearsocket.model.report import Maintenance
+from nearsocket.model.settings import Settings
 
 _BRACKETED = re.compile(r"\[(?P<host>[^\[\]]+)\](?::(?P<port>.*))?\Z")
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.%:-]*\Z")
@@ -49,7 +50,10 @@ class Sudo:
 
 @dataclass(frozen=True)
 class Target:
-    """One host to audit. `ssh` is set where `way` is SSH, `file` where it is FILE; `near` is the user's word on the GPUs' nodes."""
+    """One host to audit. `ssh` is set where `way` is SSH, `file` where it is FILE; `near` is the user's word on the GPUs' nodes.
+
+    `settings`: what is to run there, None where the inventory says nothing of it.
+    """
 
     name: str
     way: Way
@@ -59,6 +63,7 @@ class Target:
     near: frozenset[int] | None = None
     groups: frozenset[str] = frozenset()
     maintenance: Maintenance | None = None
+    settings: Settings | None = field(default=None, hash=False)
 
 
 def parse_host(text: str) -> Target:

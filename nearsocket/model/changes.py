@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Optional, TypeVar
+from typing import Optional
 
-from nearsocket.model.generation import File, Link, Manifest, Record, ReplicaEntry, UnitEntry
-
-_Entry = TypeVar("_Entry", File, Link, UnitEntry, ReplicaEntry)
+from nearsocket.model.generation import File, Manifest, Record, ReplicaEntry, UnitEntry
+from nearsocket.model.programs import CURRENT
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,8 @@ def difference(old: Optional[Manifest], new: Manifest) -> Difference:
     links_changed = sorted(path for path in links_before.keys() & links_after.keys() if links_before[path] != links_after[path])
     touched = {*added, *removed, *changed}
     moved = [links_after[p] for p in (*links_added, *links_changed)] + [links_before[p] for p in links_removed]
-    behind = [
-        link for link in (*links_before.values(), *links_after.values()) if any(link.target.endswith("/" + p) for p in touched)
-    ]
+    targets = {f"{CURRENT}/{path}" for path in touched}
+    behind = [link for link in (*links_before.values(), *links_after.values()) if link.target in targets]
     units_before = {unit.name: unit for unit in old.units} if old else {}
     units_after = {unit.name: unit for unit in new.units}
     started = {name for name, unit in units_after.items() if unit.start}

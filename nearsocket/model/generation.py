@@ -44,7 +44,7 @@ class Link:
 
 @dataclass(frozen=True)
 class UnitEntry:
-    """A unit: `depends` are the files (by path) whose change needs a restart of it; `start`: it is started and enabled by a link."""
+    """A unit: `depends` are the files (by path) whose change needs its restart; `start`: it is started and enabled by a link."""
 
     name: str
     depends: tuple[str, ...]
@@ -160,7 +160,6 @@ def from_json(text: str) -> Manifest:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NearsocketError(f"expected a manifest, found: {one_line(str(error), 100)}") from None
     if manifest.digest != digest:
-        raise NearsocketError(
-            f"expected a manifest of digest {one_line(str(digest), 80)}, found {manifest.digest}: it was changed by hand"
-        )
+        wanted = one_line(str(digest), 80)
+        raise NearsocketError(f"expected a manifest of digest {wanted}, found {manifest.digest}: it was changed by hand")
     return manifest

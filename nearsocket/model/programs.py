@@ -6,7 +6,8 @@ people; the file has the same values.
 
 - fingerprint: reads the host, compares it with current/fingerprint.json, resolves the GPUs, makes the start's folder, writes
   start.env and secrets.env. Exit 0 start (bound or not), 2 refused.
-- relief: frees page cache by the policy and logs free memory per node before and after. Exit 0, or 1 with a warning; the unit goes on.
+- relief: frees page cache by the policy and logs free memory per node before and after. Exit 0, or 1
+  with a warning; the unit goes on.
 - wait-health: asks the engine's health address until it answers 200. Exit 0, or 2 when the time is over or the container is gone.
 """
 

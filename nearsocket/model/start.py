@@ -65,7 +65,7 @@ def from_json(text: str) -> Start:
 
 
 def gpu_words(gate: Gate, names: tuple[str, ...]) -> str:
-    """The value of GPUS: `--device=nvidia.com/gpu=NAME ...`, or what follows `--gpus=`, its quotes included (Docker reads CSV there).
+    """The value of GPUS: `--device=nvidia.com/gpu=NAME ...`, or what follows `--gpus=`, quotes included (Docker reads CSV).
 
     `names`: UUIDs in the gates `cdi-uuid` and `gpus`, NVML indices in `cdi-index`.
     """

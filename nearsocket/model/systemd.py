@@ -18,7 +18,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./:=@,+-]+\Z")
 
 
 def refuse_control(text: str, what: str) -> str:
-    """The text, where it is one line that UTF-8 can hold without control characters. Raises NearsocketError, which does not show it."""
+    """The text, if it is one line of UTF-8 without control characters. Raises NearsocketError, which does not show it."""
     found = next((character for character in text if ord(character) < 32 or ord(character) in (127, 0x85, 0x2028, 0x2029)), None)
     if found is not None:
         raise NearsocketError(f"{what}: expected a text without control characters, found {one_line(found)}")
@@ -55,7 +55,7 @@ def assignment(name: str, value: str) -> str:
 
 
 def environment_file(values: Mapping[str, str]) -> str:
-    """The text of a file for `EnvironmentFile=`, in order of name: double quotes, in which `\\`, `"`, `` ` `` and `$` are escaped."""
+    """The text of a file for `EnvironmentFile=`, in order of name; `\\`, `"`, `` ` `` and `$` are escaped in double quotes."""
     lines = []
     for name in sorted(values):
         _name(name)

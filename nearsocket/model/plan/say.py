@@ -12,7 +12,7 @@ from nearsocket.model.settings import GIB, Layer, OnChange, Relief
 from nearsocket.model.text import one_line
 
 RELIEF_REASONS = {
-    Relief.AUTO: "drop_caches where no neighbour runs, else reclaim per node, else fadvise on the model's files; chosen at each start",
+    Relief.AUTO: "drop_caches where no neighbour runs, else reclaim per node, else fadvise on the model; chosen at each start",
     Relief.DROP: "drop_caches, host-wide: it also evicts what a neighbour has cached",
     Relief.NEAR: "reclaim on the near nodes alone (kernel 6.17 or newer)",
     Relief.WEIGHTS: "fadvise on the model's files alone",
@@ -39,7 +39,6 @@ def explained(host: Host, replica: ReplicaPlan, cpu_reason: str, port_reason: st
         Decision("CPUs", cpulist.render(replica.cpus) or "none", cpu_reason),
         Decision("memory nodes", cpulist.render(binds) or "any", held),
         Decision("shared memory", _shm(replica), _shm_reason(replica)),
-        Decision("cuMem", "pinned" if replica.cumem else "not pinned", _reason(replica, Layer.CUMEM)),
         Decision("engine's own binding", *_own_binding(replica)),
         Decision("port", str(replica.port), port_reason),
         Decision("page cache", settings.relief.value, RELIEF_REASONS[settings.relief]),
@@ -60,11 +59,7 @@ def _shm(replica: ReplicaPlan) -> str:
 
 def _shm_reason(replica: ReplicaPlan) -> str:
     asked = replica.settings.limits.shm_bytes is not None
-    return f"{'as asked' if asked else 'cap by the near memory, 16 GiB at most'}; {_reason(replica, Layer.SHM)}"
-
-
-def _reason(replica: ReplicaPlan, layer: Layer) -> str:
-    return next(state.reason for state in replica.layers if state.layer is layer)
+    return "as asked" if asked else "a cap, not a reservation: 16 GiB, less where the near memory is small"
 
 
 def _own_binding(replica: ReplicaPlan) -> tuple[str, str]:

@@ -15,9 +15,8 @@ from nearsocket.model.verdicts.tuned import sysctls
 
 #: sysctl key to why a person would set it; the reason stands in the file too.
 REASONS: Mapping[str, str] = {
-    "kernel.numa_balancing": "automatic balancing unmaps pages to see who uses them; bound engines gain nothing from it and pay in faults",
-    "vm.zone_reclaim_mode": "1 reclaims a near node's page cache before it takes far memory; newer kernels (multi-generational LRU) do not, "
-    "so it is no cure: bind as well",
+    "kernel.numa_balancing": "automatic balancing unmaps pages to see who uses them; bound engines only pay for it, in faults",
+    "vm.zone_reclaim_mode": "1 reclaims near page cache before far memory is taken; multi-generational LRU does not: bind as well",
     "vm.swappiness": "an engine's memory that is swapped out stalls every rank",
 }
 THP = "transparent_hugepage"

@@ -17,7 +17,7 @@ _LISTS = frozenset({"containers", "dev.char", "units", "timers", "processes", "n
 _TEXTS = frozenset(
     {
         *("kernel.release", "kernel.cmdline", "kernel.modules", "os.release", "meminfo", "mounts", "numactl", "nvidia.topo"),
-        *("nvidia.smi", "packages", "packages.holds", "dkms", "zfs.arcstats"),
+        *("nvidia.smi", "packages", "packages.holds", "dkms", "zfs.arcstats", "generation"),
     }
 )
 

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from nearsocket.onhost.collect import containers, driver, kernel, ncclfiles, nodes, nvml, packages, pci, processes, units
+from nearsocket.onhost.collect import (
+    containers,
+    driver,
+    generation,
+    kernel,
+    ncclfiles,
+    nodes,
+    nvml,
+    packages,
+    pci,
+    processes,
+    units,
+)
 from nearsocket.onhost.collect.runner import Job
 
 #: What others wait for comes first. Limits in seconds; a command's own limit is shorter, so that its name stands in the reason.
@@ -41,6 +53,7 @@ JOBS = (
     Job("cdi", containers.cdi),
     Job("zfs.arcstats", kernel.arcstats),
     Job("tuned", kernel.tuned),
+    Job("generation", generation.generation),
     Job("units", units.units, 18),
     Job("timers", units.timers),
     Job("nccl.conf", ncclfiles.conf, 6, after=("processes",)),

@@ -1,0 +1,43 @@
+"""What all models of fleet files share: mappings that know their keys, lines of text, sizes and times with units."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+Line = Annotated[str, Field(min_length=1, max_length=300)]
+
+
+class Strict(BaseModel):
+    """A mapping that knows its keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+
+
+def _size(value: object) -> object:
+    """Bytes of `16GiB`, `512 MiB` or a plain number."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", value.strip())
+    if not match or match[2].lower() not in _UNITS:
+        raise ValueError("expected a size such as 16GiB")
+    return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def _time(value: object) -> object:
+    """Seconds of `30m`, `90s`, `1h` or a plain number."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"(\d+)\s*([smh]?)", value.strip())
+    if not match:
+        raise ValueError("expected a time such as 30m, 90s or 1h")
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+Size = Annotated[int, BeforeValidator(_size), Field(ge=1, le=1 << 50)]
+Seconds = Annotated[int, BeforeValidator(_time), Field(ge=1, le=86400)]
