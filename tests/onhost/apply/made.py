@@ -116,7 +116,5 @@ class Host:
             if path.is_symlink()
         }
         active = {unit: entry["text"] for unit, entry in self.system.state["active"].items() if unit.endswith(".service")}
-        wanted = {
-            unit.name: made.contents[f"systemd/{unit.name}"].decode() for unit in manifest.units if unit.start
-        }
+        wanted = {unit.name: made.contents[f"systemd/{unit.name}"].decode() for unit in manifest.units if unit.start}
         return links == {link.path: link.target for link in manifest.links} and active == wanted

@@ -60,9 +60,7 @@ def settle(host: Host, made: Generation) -> None:
 
 
 @pytest.mark.parametrize("drift", [False, True], ids=["clean", "drifted"])
-def test_a_cut_at_any_step_leaves_one_generation_or_the_other_and_the_next_run_completes(
-    tmp_path: Path, drift: bool
-) -> None:
+def test_a_cut_at_any_step_leaves_one_generation_or_the_other_and_the_next_run_completes(tmp_path: Path, drift: bool) -> None:
     base = prepared(tmp_path / "base", drift)
     seen = set()
     for at in range(1, 1000):

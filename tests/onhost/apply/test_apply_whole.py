@@ -251,7 +251,9 @@ def test_a_restart_that_fails_leaves_the_others_serving_and_the_next_run_goes_on
 
 def test_a_changed_mount_goes_down_and_up_with_its_service(host: Host) -> None:
     host.apply(generation({"a": "one"}, mount=True))
-    host.system.change(active={**host.system.state["active"], "run-nearsocket-shm-a.mount": {"text": "", "id": "9", "state": "active"}})
+    host.system.change(
+        active={**host.system.state["active"], "run-nearsocket-shm-a.mount": {"text": "", "id": "9", "state": "active"}}
+    )
     host.apply(generation({"a": "two"}, mount=True))
     verbs = [words[1:] for words in host.system.state["calls"] if words[1] in ("stop", "start", "restart")]
     assert verbs[-3:] == [
