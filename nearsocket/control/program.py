@@ -1,8 +1,9 @@
 """The program that travels to a server: one zip, made in memory, and the command that starts it there.
 
 The server's login shell starts `python3 -c` with a short text that reads standard input: a marker line, the bootstrap
-(`nearsocket/onhost/bootstrap.py`), the arguments, the zip and what the program is to read. Everything before the marker is thrown away (a password
-line that sudo did not need). The zip lands in an anonymous memory file and runs from /proc/self/fd: nothing is written.
+(`nearsocket/onhost/bootstrap.py`), the arguments, the zip and the program's own input. Everything before the marker is thrown
+away (a password line that sudo did not need). The zip lands in an anonymous memory file and runs from /proc/self/fd: nothing is
+written.
 """
 
 from __future__ import annotations

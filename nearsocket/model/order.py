@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import enum
 import hashlib
 import json
 from dataclasses import dataclass
@@ -17,9 +18,17 @@ from nearsocket.model.text import one_line
 SCHEMA = "nearsocket.order/1"
 
 
+class Part(str, enum.Enum):
+    """A part that can be applied alone: the host's tuning, the replicas, or just their images on the host."""
+
+    TUNE = "tune"
+    ENGINE = "engine"
+    IMAGE = "image"
+
+
 @dataclass(frozen=True)
 class Order:
-    """One apply. `generation` None: go back to generation `number` (None: the one before).
+    """One apply. `generation` None: go back to generation `number` (None: the one before). `part`: only that part of it.
 
     `dry`: write nothing, say everything. `allow_removals`: replicas may be taken out. `force`: an older commit of the inventory
     may win. `reload_risk`: why a daemon-reload must not happen now (which container it could strip of its GPUs); None where it may.
@@ -28,6 +37,7 @@ class Order:
 
     generation: Optional[Generation] = None
     number: Optional[int] = None
+    part: Optional[Part] = None
     dry: bool = False
     allow_removals: bool = False
     force: bool = False
@@ -42,6 +52,7 @@ class Order:
             "manifest": made.manifest.to_json() if made else None,
             "contents": {path: base64.b64encode(data).decode() for path, data in made.contents.items()} if made else {},
             "number": self.number,
+            "part": self.part.value if self.part else None,
             "dry": self.dry,
             "allow_removals": self.allow_removals,
             "force": self.force,
@@ -59,6 +70,7 @@ def from_json(text: str) -> Order:
             raise NearsocketError(f"expected {SCHEMA}, found another schema", "use one version of nearsocket on both sides")
         manifest, contents = value.pop("manifest"), value.pop("contents")
         made = _generation(manifest, contents) if manifest is not None else None
+        value["part"] = Part(value["part"]) if value["part"] is not None else None
         return Order(generation=made, **value)
     except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
         raise NearsocketError(f"expected {SCHEMA}, found: {one_line(str(error), 100)}") from None

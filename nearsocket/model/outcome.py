@@ -28,6 +28,7 @@ class Action(str, enum.Enum):
     RESTART = "restart"
     STOP = "stop"
     SET = "set"
+    PULL = "pull"
 
 
 class Kind(str, enum.Enum):
@@ -41,6 +42,7 @@ class Kind(str, enum.Enum):
     UNIT = "unit"
     REPLICA = "replica"
     VALUE = "value"
+    IMAGE = "image"
 
 
 @dataclass(frozen=True)

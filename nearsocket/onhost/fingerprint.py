@@ -124,7 +124,7 @@ def names(entry: Start, uuids: Mapping[str, Optional[str]], tree: Tree) -> tuple
 
 
 def secrets(tree: Tree, entry: Start) -> bytes:
-    """The content of secrets.env, in Docker's grammar. Raises NearsocketError, without a value, where one cannot be read or written."""
+    """The content of secrets.env, in Docker's grammar. Raises NearsocketError, without the value, where one cannot be used."""
     values = {}
     for name in sorted(entry.secrets):
         path = entry.secrets[name]

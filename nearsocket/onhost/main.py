@@ -15,7 +15,8 @@ from nearsocket.onhost import options
 
 USAGE = (
     "usage: collect|survey [--timeout SECONDS] [--host NAME], apply [--holder WHO], fingerprint --replica NAME, "
-    "relief --replica NAME [--policy POLICY] [--nodes LIST] [--timeout SECONDS], wait-health --replica NAME [--url URL] [--timeout SECONDS]"
+    "relief --replica NAME [--policy POLICY] [--nodes LIST] [--timeout SECONDS], "
+    "wait-health --replica NAME [--url URL] [--timeout SECONDS]"
 )
 
 

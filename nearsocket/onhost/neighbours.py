@@ -13,7 +13,7 @@ _ASK_S = 10.0
 
 
 def find(own: str, run: Callable[[Sequence[str], float], Output] = command.run) -> Optional[str]:
-    """A neighbour in words, or why it cannot be known that there is none; None where there is none. `own`: the replica's container."""
+    """A neighbour in words, or why it is not known that there is none; None where there is none. `own`: the replica's container."""
     for runtime in ("docker", "podman"):
         try:
             output = run([runtime, "ps", "--no-trunc", "--format", "{{.Names}}"], _ASK_S)

@@ -1,7 +1,8 @@
 """ExecStartPre of a replica: take page cache off the near nodes, so that the start's memory finds room there.
 
-Policies (model/settings.py): `drop` the whole host's clean page cache; `near` the near nodes' (kernel 6.17 and newer); `weights` the
-model's own files; `auto`: drop where there is no neighbour, else near, else weights; `none`. It never fails a start: exit 1 warns.
+Policies (model/settings.py): `drop` the whole host's clean page cache; `near` the near nodes' (kernel 6.17 and newer); `weights`
+the model's own files; `auto`: drop where there is no neighbour, else near, else weights; `none`. It never fails a start: exit 1
+warns.
 """
 
 from __future__ import annotations
@@ -104,10 +105,11 @@ def bounded(run: Callable[[], None], limit_s: float) -> Optional[str]:
         message = ""
         try:
             run()
-        except BaseException as error:  # whatever it was, the parent says it; nothing may run on in the child
-            message = said(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-        os.write(writing, message.encode("utf-8", "replace")[:2000] or b"\0")
-        os._exit(0)
+        except Exception as error:
+            message = said(error)
+        finally:  # nothing of the parent may run on in the child
+            os.write(writing, message.encode("utf-8", "replace")[:2000] or b"\0")
+            os._exit(0)
     os.close(writing)
     end = time.monotonic() + limit_s
     try:

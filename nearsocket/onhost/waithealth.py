@@ -10,6 +10,7 @@ import os
 import time
 import urllib.parse
 from collections.abc import Callable, Sequence
+from typing import Optional
 
 from nearsocket.model.errors import EXIT_FAILURES, UsageError
 from nearsocket.onhost import options
@@ -39,7 +40,7 @@ def wait(
     url: str,
     limit_s: float,
     runs: Callable[[], bool],
-    ask: Callable[[str, float], str] = lambda url, limit_s: answer(url, limit_s),
+    ask: Optional[Callable[[str, float], str]] = None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
@@ -54,7 +55,7 @@ def wait(
         if left_s <= 0:
             tell(f"expected {url} to answer 200 within {limit_s:g} s, found: {last or 'no answer'}")
             return EXIT_FAILURES
-        last = ask(url, min(_ASK_S, max(left_s, 0.1)))
+        last = (ask or answer)(url, min(_ASK_S, max(left_s, 0.1)))
         if last == "200":
             tell(f"healthy after {clock() - began:.0f} s")
             return 0

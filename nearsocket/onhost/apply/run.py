@@ -9,15 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Optional
 
+from nearsocket.model.changes import Difference
 from nearsocket.model.errors import NearsocketError
-from nearsocket.model.order import Order
+from nearsocket.model.generation import Generation
+from nearsocket.model.order import Order, Part
 from nearsocket.model.outcome import Installed, Outcome
-from nearsocket.onhost.apply import build, diff, journal, lock, replicas, rollback, state, steps, values, work
+from nearsocket.onhost.apply import build, diff, images, journal, lock, parts, replicas, rollback, state, steps, values, work
 from nearsocket.onhost.apply.state import State
 from nearsocket.onhost.apply.steps import Interrupted, Job
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
-from nearsocket.onhost.apply.work import Leave
+from nearsocket.onhost.apply.work import Leave, Work
 from nearsocket.onhost.collect.command import CommandTimeout
 
 
@@ -76,18 +78,41 @@ def _job(order: Order, program: bytes, tree: Tree, systemctl: Systemctl) -> Job:
     """What the order comes to here. Raises NearsocketError where it is refused, OSError, CommandTimeout."""
     back = order.generation is None
     made, chosen = (order.generation, 0) if order.generation else rollback.find(tree, systemctl, order.number)
+    if order.part in (Part.TUNE, Part.ENGINE):
+        made = parts.merged(_in_force(tree), made, order.part)
     manifest = made.manifest
     found = state.read(tree, systemctl, manifest)
+    if order.part is Part.IMAGE:
+        todo = Work(Difference(), images=images.missing(systemctl, manifest.replicas))
+        return Job(todo, found, made, found.number or 0, True, program)
     settings, notes = values.decide(tree, values.wanted(manifest, made.contents))
     leave = Leave(order.allow_removals, order.force or back, order.reload_risk)
     todo = work.decide(found, manifest, hashlib.sha256(program).hexdigest(), leave, settings, notes)
     if back and found.number != chosen:
         todo = dataclasses.replace(todo, build=True)  # the same files under another number: still a switch
+    begin = {entry.unit for entry in todo.restart} | set(todo.start)
+    todo = dataclasses.replace(todo, images=images.missing(systemctl, [r for r in manifest.replicas if r.unit in begin]))
     if not found.damage:
         replicas.refuse_taken(tree, systemctl, manifest, found.manifest)
     if not todo.build:
         return Job(todo, found, made, found.number or 0, True, program)
     return Job(todo, found, made, chosen or build.next_number(tree, found), back, program)
+
+
+def _in_force(tree: Tree) -> Optional[Generation]:
+    """The generation in force, its files as they were written where they still are. Raises OSError, NearsocketError."""
+    number = tree.number()
+    if number is None:
+        return None
+    manifest = state.manifest_of(tree, number)
+    observed, contents = state.observe(tree, number, manifest)
+    damaged = state.drifted(manifest, observed)
+    if damaged:
+        raise NearsocketError(
+            f"expected generation {number} as it was written, found {damaged[0]} changed by hand",
+            "run deploys/site.py: it puts all right",
+        )
+    return Generation(manifest, contents)
 
 
 def _carried_out(outcome: Outcome, job: Job, tree: Tree, systemctl: Systemctl, clock: Clock) -> Outcome:

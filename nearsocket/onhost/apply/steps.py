@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model.generation import Generation
-from nearsocket.onhost.apply import build, disk, journal, replicas, values
+from nearsocket.onhost.apply import build, disk, images, journal, replicas, values
 from nearsocket.onhost.apply.journal import Journal
 from nearsocket.onhost.apply.state import State
 from nearsocket.onhost.apply.systemctl import Systemctl
@@ -48,7 +48,7 @@ def said(error: Exception) -> str:
     """A fault of the system in words: what could not be done, and to which file."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
+    return str(error) or type(error).__name__
 
 
 def carry_out(job: Job, tree: Tree, systemctl: Systemctl, done: Callable[[str], None]) -> Optional[str]:
@@ -80,6 +80,7 @@ def _before(job: Job, tree: Tree, systemctl: Systemctl, plan: Journal, done: Cal
     if todo.program:
         disk.make_folders(tree.program.parent)
         disk.replace(tree.program, job.program, 0o755)
+    images.pull(systemctl, todo.images)
     if plan.builds:
         build.build(tree, job.generation, job.number)
     done("build")
@@ -112,7 +113,7 @@ def _after(job: Job, tree: Tree, systemctl: Systemctl, plan: Journal, done: Call
 
 
 def discard(found: State, tree: Tree) -> None:
-    """Remove what applies that were cut short left: half-written files, a generation without its switch. Links go as `links_drop`."""
+    """Remove what cut applies left: half-written files, a generation without its switch. Links go as `links_drop`."""
     links = {tree.at(path).parent for path in found.links}
     for folder in (tree.journal.parent, tree.generations, tree.program.parent, tree.values.parent, *sorted(links)):
         disk.sweep(folder)

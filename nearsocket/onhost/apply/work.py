@@ -14,6 +14,7 @@ from nearsocket.model.changes import Difference
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Link, Manifest, ReplicaEntry
 from nearsocket.model.outcome import Action, Change, Kind
+from nearsocket.onhost.apply.images import Pull
 from nearsocket.onhost.apply.journal import Restart
 from nearsocket.onhost.apply.state import At, State
 from nearsocket.onhost.apply.values import Setting
@@ -46,6 +47,7 @@ class Work:
     links_fix: tuple[Link, ...] = ()
     links_drop: tuple[str, ...] = ()
     removals: tuple[ReplicaEntry, ...] = ()
+    images: tuple[Pull, ...] = ()
     reload: bool = False
     settings: tuple[Setting, ...] = ()
     restart: tuple[Restart, ...] = ()
@@ -186,6 +188,7 @@ def listed(work: Work, number: int, state: State) -> tuple[Change, ...]:
     found = [Change(Kind.FILE, Action.ASIDE, path, "changed by hand") for path in (*work.aside_files, *work.aside_links)]
     if work.program:
         found.append(Change(Kind.PROGRAM, Action.CHANGE if state.program else Action.ADD, "nearsocket.pyz"))
+    found += [Change(Kind.IMAGE, Action.PULL, pull.image) for pull in work.images]
     for action, paths in (
         (Action.ADD, work.difference.added),
         (Action.CHANGE, work.difference.changed),

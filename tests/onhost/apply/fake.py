@@ -27,7 +27,7 @@ class FakeSystem:
 
     @property
     def state(self) -> dict[str, Any]:
-        """`loaded`: unit to the text that systemd has in memory; `active`: unit to `{text, id, state}`; `calls`; `broken`: units."""
+        """`loaded`: unit to the text that systemd has in memory; `active`: unit to `{text, id, state}`; `broken`; `calls`."""
         if self.file.exists():
             value: dict[str, Any] = json.loads(self.file.read_text())
             return value
@@ -85,7 +85,8 @@ class FakeSystem:
             blocks.append(
                 f"Id={unit}\nLoadState={'loaded' if text is not None else 'not-found'}\nActiveState={active}\n"
                 f"SubState={'running' if running else 'dead'}\nResult=success\nInvocationID={running['id'] if running else ''}\n"
-                f"FragmentPath={f'{UNITS}/{unit}' if text is not None else ''}\nDropInPaths=\nNeedDaemonReload={'yes' if stale else 'no'}\n"
+                f"FragmentPath={f'{UNITS}/{unit}' if text is not None else ''}\nDropInPaths=\n"
+                f"NeedDaemonReload={'yes' if stale else 'no'}\n"
             )
         self._save(state)
         return Output(0, "\n".join(blocks), "")
@@ -139,6 +140,11 @@ class FakeSystem:
         if what == ["image", "inspect"]:
             there = name in state["images"]
             return Output(0 if there else 1, "sha256:1\n" if there else "", "" if there else f"Error: No such image: {name}")
+        if words[1] == "pull":
+            if name in state.get("unpullable", []):
+                return Output(1, "", f"Error: manifest for {name} not found")
+            state["images"] = [*state["images"], name]
+            self._save(state)
         if words[1] == "rm":
             state["containers"] = [container for container in state["containers"] if container != name]
             self._save(state)

@@ -1,4 +1,4 @@
-"""kill -9 and power cuts at every step of an apply; full disks; a read-only /etc: the old generation or the new one, never between."""
+"""kill -9 and power cuts at every step of an apply, full disks, a read-only /etc: one generation or the other, never between."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ SWAPPINESS = "/proc/sys/vm/swappiness"
 OLD = generation({"a": "one", "b": "one", "gone": "one"}, mount=True)
 NEW = generation({"a": "two", "b": "one", "fresh": "one"}, sysctl={"vm.swappiness": "1"}, mount=True)
 THIRD = generation({"a": "three", "b": "one"}, mount=True)
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fsync is counted and believed, not done: what it guards against is played by `kill.Bomb`."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
 def prepared(root: Path, drift: bool) -> Host:
@@ -125,7 +131,7 @@ def test_a_disk_that_fails_at_any_write_is_one_line_and_leaves_one_generation_or
             for name in ("write", "mkdir", "symlink", "replace"):
                 real = getattr(os, name)
 
-                def failing(*args: object, real: object = real, **keywords: object) -> object:
+                def failing(*args: object, real: object = real, at: int = at, **keywords: object) -> object:
                     nonlocal count
                     count += 1
                     if count >= at:  # it stays full
