@@ -66,6 +66,8 @@ def generation(
         if path.startswith("tmpfiles.d/"):
             links.append(Link(f"/etc/{path}", f"{programs.CURRENT}/{path}", unit=False))
             reapply.append(path)
+    links.sort(key=lambda link: link.path)
+    units.sort(key=lambda unit: unit.name)
     files = tuple(file(path, contents[path], modes.get(path, "0644")) for path in sorted(contents))
     manifest = Manifest(
         "h", "sha256:f", files, tuple(links), tuple(units), tuple(entries), dict(sysctl or {}), tuple(reapply), made_by or record()

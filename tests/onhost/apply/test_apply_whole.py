@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nearsocket.model.order import Order, from_json
+from nearsocket.model.errors import NearsocketError
+from nearsocket.model.order import Order, Part, from_json
 from nearsocket.model.outcome import Action, Kind
 from nearsocket.model.outcome import from_json as outcome_from
 from nearsocket.onhost.apply import lock
@@ -294,6 +295,7 @@ def test_going_back_needs_the_image_and_the_model_and_restarts_with_the_old_file
     host.apply(new)
     assert "expected the model /models/m" in str(host.apply(None).error)
     (host.root / "models/m").mkdir(parents=True)
+    host.system.change(images=[])
     assert "expected the image" in str(host.apply(None).error)
     assert host.holds(new)
     host.system.change(images=[old.manifest.replicas[0].image])
@@ -375,3 +377,50 @@ def test_orders_and_outcomes_survive_their_way(host: Host) -> None:
     assert from_json(order.to_json()) == order
     outcome = host.apply(order.generation)
     assert outcome_from(outcome.to_json()) == outcome
+
+
+def test_a_missing_image_is_pulled_before_the_switch_and_one_that_cannot_be_had_stops_nothing(host: Host) -> None:
+    made = generation({"a": "one"})
+    host.system.change(unpullable=[made.manifest.replicas[0].image])
+    outcome = host.apply(made)
+    assert outcome.error is not None
+    assert outcome.error.startswith("expected to pull example.org/engine@sha256:")
+    assert host.tree.number() is None
+    host.system.change(unpullable=[])
+    kinds = [change.kind for change in host.apply(made).changes]
+    assert kinds.index(Kind.IMAGE) < kinds.index(Kind.GENERATION)
+    assert host.holds(made)
+
+
+def test_images_alone_are_pulled_and_nothing_else_is_touched(host: Host) -> None:
+    outcome = host.apply(generation({"a": "one"}), part=Part.IMAGE)
+    assert [change.kind for change in outcome.changes] == [Kind.IMAGE]
+    assert host.system.state["images"]
+    assert host.tree.number() is None
+    assert host.apply(generation({"a": "one"}), part=Part.IMAGE).changes == ()
+
+
+def test_the_tuning_alone_leaves_the_replicas_as_they_are_and_the_other_way_round(host: Host) -> None:
+    old, new = generation({"a": "one"}, sysctl={"vm.x": "1"}), generation({"a": "two"}, sysctl={"vm.x": "2"})
+    host.apply(old)
+    ids = host.system.state["active"]
+    outcome = host.apply(new, part=Part.TUNE)
+    assert outcome.error is None
+    assert [change.name for change in outcome.changes] == ["sysctl.d/nearsocket.conf", "2"]
+    assert host.system.state["active"] == ids
+    assert host.apply(new, part=Part.ENGINE).error is None
+    assert host.holds(new)
+    assert host.apply(new).changes == ()
+
+
+def test_an_option_that_nobody_knows_and_an_order_that_is_none_are_one_line() -> None:
+    for text in ("", "[]", '{"schema": "nearsocket.order/1"}', '{"schema": "x"}', "\0"):
+        with pytest.raises(NearsocketError):
+            from_json(text)
+
+
+def test_an_order_whose_contents_are_not_the_manifests_is_refused() -> None:
+    order = json.loads(Order(generation({"a": "one"})).to_json())
+    order["contents"]["env/a.env"] = "AAAA"
+    with pytest.raises(NearsocketError, match=r"env/a\.env"):
+        from_json(json.dumps(order))

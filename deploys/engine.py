@@ -1,0 +1,8 @@
+"""Only the replicas: units, environment, mounts: `pyinfra INVENTORY deploys/engine.py`. The host's own settings stay as they are."""
+
+from pyinfra import host
+
+from nearsocket.control.deploy import converge_host
+from nearsocket.model.order import Part
+
+converge_host(host, Part.ENGINE)

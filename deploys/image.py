@@ -1,0 +1,8 @@
+"""Only pull the replicas' images, by digest, so that a later `site.py` starts sooner: `pyinfra INVENTORY deploys/image.py`."""
+
+from pyinfra import host
+
+from nearsocket.control.deploy import converge_host
+from nearsocket.model.order import Part
+
+converge_host(host, Part.IMAGE)
