@@ -14,8 +14,9 @@ from nearsocket.model.programs import CURRENT
 class Difference:
     """Paths and unit names, each sorted. `reload`: a unit or its link changed, so systemd must read its units anew.
 
-    `start`: new units; `restart`: units of both whose files changed; `stop`: units that are gone. `removed_replicas` need the
-    user's leave (`allow_removals`). `reapply`: files for sysctl or systemd-tmpfiles. `sysctl_gone`: keys to be put back.
+    `start`: new units; `restart`: units of both whose files changed; `stop`: units that are gone. `remount`: mounts to be stopped
+    while their replica is, so that the next start mounts them anew. `removed_replicas` need the user's leave (`allow_removals`).
+    `reapply`: files for sysctl or systemd-tmpfiles. `sysctl_gone`: keys to be put back.
     """
 
     added: tuple[str, ...] = ()
@@ -27,6 +28,7 @@ class Difference:
     reload: bool = False
     start: tuple[str, ...] = ()
     restart: tuple[str, ...] = ()
+    remount: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     removed_replicas: tuple[ReplicaEntry, ...] = ()
     reapply: tuple[str, ...] = ()
@@ -55,6 +57,7 @@ def difference(old: Optional[Manifest], new: Manifest) -> Difference:
     units_after = {unit.name: unit for unit in new.units}
     started = {name for name, unit in units_after.items() if unit.start}
     names = {replica.name for replica in new.replicas}
+    both = units_before.keys() & units_after.keys()
     return Difference(
         tuple(added),
         tuple(changed),
@@ -64,7 +67,8 @@ def difference(old: Optional[Manifest], new: Manifest) -> Difference:
         tuple(links_removed),
         reload=any(link.unit for link in (*moved, *behind)),
         start=tuple(sorted(started - units_before.keys())),
-        restart=tuple(sorted(n for n in started & units_before.keys() if _changed(units_before[n], units_after[n], touched))),
+        restart=tuple(sorted(n for n in started & both if _changed(units_before[n], units_after[n], touched))),
+        remount=tuple(sorted(n for n in both if n.endswith(".mount") and _changed(units_before[n], units_after[n], touched))),
         stop=tuple(sorted(units_before.keys() - units_after.keys())),
         removed_replicas=tuple(r for r in old.replicas if r.name not in names) if old else (),
         reapply=tuple(path for path in new.reapply if path in touched),

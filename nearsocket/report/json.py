@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -43,6 +44,7 @@ def _host(host: HostReport) -> dict[str, Any]:
         "name": host.name,
         "status": host.status.value,
         "taken_at": host.taken_at,
+        "maintenance": dataclasses.asdict(host.maintenance) if host.maintenance else None,
         "topology": topology(host.host) if host.host else None,
         "plan": None,
         "findings": [finding(found) for found in host.findings],

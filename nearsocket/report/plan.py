@@ -89,21 +89,16 @@ def _decisions(decisions: Sequence[Decision], pen: Pen) -> Iterator[Text]:
 
 def _row(label: str, choice: Text, reason: Text, pen: Pen) -> Iterator[Text]:
     """Label, choice, and the reason on the same line where it fits, else below."""
-    start = Text.assemble("  ", (label.ljust(_LABEL - 2), "bold" if label.startswith("refused") else ""))
+    start = Text("  " + label.ljust(_LABEL - 2))
     line = Text.assemble(start, choice)
-    together = Text.assemble(line, "  ", reason)
+    together = Text.assemble(line, "  ", reason) if reason.plain else line
     if together.cell_len <= pen.width:
         yield together
         return
-    yield from _hanging(line, pen)
-    yield from _indented(reason, _LABEL, pen)
-
-
-def _hanging(line: Text, pen: Pen) -> Iterator[Text]:
-    first = wrap(line, pen.width)
-    yield first[0]
-    for rest in first[1:]:
-        yield from _indented(rest, _LABEL, pen)
+    for at, part in enumerate(wrap(choice, max(pen.width - _LABEL, 10))):
+        yield Text.assemble(start if not at else " " * _LABEL, part)
+    if reason.plain:
+        yield from _indented(reason, _LABEL, pen)
 
 
 def _indented(text: Text, by: int, pen: Pen) -> Iterator[Text]:
@@ -150,6 +145,6 @@ def _effects(changes: Difference, pen: Pen) -> Iterator[Text]:
     ]
     for label, value in told:
         if value:
-            yield from _indented(Text.assemble(label.ljust(_LABEL - 2), pen.outside(value)), 2, pen)
+            yield from _row(label, pen.outside(value), Text(), pen)
     if changes.removed_replicas:
         yield from _indented(Text("taking a replica out needs --data allow_removals=true", "yellow"), 2, pen)

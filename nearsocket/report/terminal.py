@@ -123,6 +123,8 @@ def _host(host: HostReport, pen: Pen, manner: _Manner) -> Iterator[Text]:
         yield from drawing.draw(host.host, pen, manner.verbose)
         if host.host.nodes and manner.legend:
             yield from wrap(drawing.legend(pen), pen.width)
+        for note in host.host.notes if manner.verbose else ():
+            yield from wrap(Text.assemble("note: ", pen.outside(note), style=QUIET), pen.width)
     yield Text()
     yield from findings.problems(host.findings, pen, manner.verbose)
     if not manner.quiet:

@@ -21,6 +21,7 @@ def topology(host: Host) -> dict[str, Any]:
         "gpus": [_gpu(gpu) for gpu in host.gpus],
         "replicas": [_replica(replica) for replica in host.replicas],
         "buffers": [_buffer(host, buffer) for buffer in host.buffers],
+        "notes": list(host.notes),
     }
 
 

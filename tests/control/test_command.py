@@ -143,7 +143,10 @@ def test_sudo_from_the_command_line_wins_and_its_password_comes_from_the_environ
 def test_an_audit_costs_at_most_half_more_than_bare_ssh_and_the_start(
     server: Server, fleet: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Medians of seven, taken in turns. Start-up is the judgement of a saved snapshot: the same imports, checks and report."""
+    """The best of nine, taken in turns: other work on the machine only ever adds.
+
+    Start-up is the judgement of a saved snapshot: the same imports, checks and report.
+    """
     path = fleet("gpu1")
     audit = [sys.executable, "-m", "nearsocket", "audit"]
     assert run(path, "--save", tmp_path / "taken") in (0, 1, 2, 3)
@@ -155,11 +158,11 @@ def test_an_audit_costs_at_most_half_more_than_bare_ssh_and_the_start(
         "audit": ([*audit, str(path)], b""),
     }
     took: dict[str, list[float]] = {name: [] for name in commands}
-    for _ in range(7):
+    for _ in range(9):
         for name, (args, stdin) in commands.items():
             began = time.monotonic()
             subprocess.run(args, input=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
             took[name].append(time.monotonic() - began)
-    medians = {name: statistics.median(times) for name, times in took.items()}
-    print(", ".join(f"{name} {seconds:.3f} s" for name, seconds in medians.items()))  # noqa: T201 - the figures are what one wants to see
-    assert medians["audit"] <= 1.5 * medians["bare ssh"] + medians["start"]
+    best = {name: min(times) for name, times in took.items()}
+    print(", ".join(f"{name} {min(times):.3f} s (median {statistics.median(times):.3f} s)" for name, times in took.items()))  # noqa: T201
+    assert best["audit"] <= 1.5 * best["bare ssh"] + best["start"]

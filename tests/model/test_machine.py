@@ -34,6 +34,15 @@ def test_a_nodes_memory_is_in_bytes() -> None:
     assert GIB_KB * 1024 == GIB
 
 
+def test_nodes_that_do_not_add_up_to_the_machines_memory_are_noted_and_one_node_takes_the_machines() -> None:
+    whole = base.source("MemTotal: 67108864 kB\nMemFree: 33554432 kB\nCached: 1048576 kB\nBuffers: 0 kB\n")
+    two = read(meminfo=whole)
+    assert "nodes: the nodes' memory adds up to 524288 MiB, /proc/meminfo says 65536 MiB" in two.notes
+    assert [node.memory.total_bytes for node in two.nodes if node.memory] == [256 * GIB, 256 * GIB]
+    one = read(meminfo=whole, nodes=machine.node_files((TWO_NODES[0],)))
+    assert one.nodes[0].memory is not None and one.nodes[0].memory.total_bytes == 64 * GIB
+
+
 def test_cpus_that_are_offline_are_in_no_node_and_are_noted() -> None:
     cpus = {**machine.cpu_files({0: "0-7,16-23", 1: ON_1}), "online": "0-7,16-22,24-31"}
     made = read(cpus=cpus)

@@ -11,6 +11,7 @@ from nearsocket.model.host import Engine, Host
 from nearsocket.model.plan import cpus
 from nearsocket.model.plan.make import plan
 from nearsocket.model.settings import GIB, Layer, ReplicaSettings, Settings
+from nearsocket.model.verdicts.scope import one_socket
 from tests.plan.hosts import machines, replica
 
 LAYERS = st.none() | st.sets(st.sampled_from(Layer)).map(frozenset)
@@ -71,7 +72,7 @@ def test_every_plan_keeps_its_promises(host: Host, wanted: Settings) -> None:
         if one.name not in refused:
             assert one.cpus
             asked = one.settings.binding
-            several = len({node.socket for node in host.nodes}) > 1
+            several = not one_socket(host)
             held = any(state.used for state in one.layers)
             assert held or asked == frozenset() or not several
             assert asked is None or {state.layer for state in one.layers if state.used} <= asked

@@ -75,11 +75,19 @@ _FINDING = {
     "remedy": (str, _NULL),
     "waived": ({"reason": _TEXT, "owner": _TEXT, "expires": _TEXT}, None),
 }
-_TOPOLOGY = {"sockets": [_SOCKET], "nodes": [_NODE], "gpus": [_GPU], "replicas": [_REPLICA], "buffers": [_BUFFER]}
+_TOPOLOGY = {
+    "sockets": [_SOCKET],
+    "nodes": [_NODE],
+    "gpus": [_GPU],
+    "replicas": [_REPLICA],
+    "buffers": [_BUFFER],
+    "notes": [_TEXT],
+}
 _HOST = {
     "name": _TEXT,
     "status": _TEXT,
     "taken_at": _TEXT,
+    "maintenance": ({"until": _TEXT, "reason": _TEXT}, None),
     "topology": (_TOPOLOGY, None),
     "plan": (_NULL,),
     "findings": [_FINDING],

@@ -39,7 +39,7 @@ def explained(host: Host, replica: ReplicaPlan, cpu_reason: str, port_reason: st
         Decision("CPUs", cpulist.render(replica.cpus) or "none", cpu_reason),
         Decision("memory nodes", cpulist.render(binds) or "any", held),
         Decision("shared memory", _shm(replica), _shm_reason(replica)),
-        Decision("engine's own binding", *_own_binding(replica)),
+        Decision("engine's binding", *_own_binding(replica)),
         Decision("port", str(replica.port), port_reason),
         Decision("page cache", settings.relief.value, RELIEF_REASONS[settings.relief]),
         Decision("changed nodes", settings.on_change.value, _on_change(settings.on_change)),

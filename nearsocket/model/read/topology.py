@@ -6,16 +6,20 @@ the socket of the nearest node by distance. SNC and NPS give several nodes of on
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from nearsocket.model import cpulist
-from nearsocket.model.host import Node, Socket
+from nearsocket.model.host import Node, NodeMemory, Socket
 from nearsocket.model.parsers import meminfo, sysfs, take
 from nearsocket.model.parsers.sysfs import CpuFiles, NodeFiles
 from nearsocket.model.read.notes import Notes
 from nearsocket.model.snapshot import Snapshot, SourceStatus
+
+#: Share by which the nodes' memory and the machine's may differ (the kernel's own early reservations).
+_MEMORY_SLACK = 0.02
 
 
 def topology(snapshot: Snapshot, notes: Notes) -> tuple[tuple[Node, ...], tuple[Socket, ...]]:
@@ -29,7 +33,7 @@ def topology(snapshot: Snapshot, notes: Notes) -> tuple[tuple[Node, ...], tuple[
         notes.add("cpus", f"offline: {cpulist.render(offline)}")
     packages = _packages(cpus, files, notes)
     nodes = [_node(entry, files, cpus, packages, notes) for entry in files]
-    nodes = _nearest_sockets(nodes, notes)
+    nodes = _agreeing(_nearest_sockets(nodes, notes), meminfo.whole_memory(snapshot.text("meminfo")), notes)
     return tuple(nodes), _sockets(nodes, packages, cpus.online)
 
 
@@ -84,6 +88,23 @@ def _node(entry: NodeFiles, files: Sequence[NodeFiles], cpus: CpuFiles, packages
         memoryless=memoryless,
         distances=entry.distances if len(entry.distances) == len(files) else (),
     )
+
+
+def _agreeing(nodes: list[Node], whole: Optional[NodeMemory], notes: Notes) -> list[Node]:
+    """The nodes, their memory held against /proc/meminfo; with one node, /proc/meminfo counts where the two disagree.
+
+    A virtual machine that was given memory after boot can count it in the whole and in no node (seen on Linux 6.18).
+    """
+    told = [node.memory.total_bytes for node in nodes if node.memory is not None]
+    if whole is None or len(told) < len(nodes):
+        return nodes
+    apart = abs(sum(told) - whole.total_bytes)
+    if apart <= _MEMORY_SLACK * max(sum(told), whole.total_bytes):
+        return nodes
+    notes.add("nodes", f"the nodes' memory adds up to {sum(told) >> 20} MiB, /proc/meminfo says {whole.total_bytes >> 20} MiB")
+    if len(nodes) > 1:
+        return nodes
+    return [dataclasses.replace(nodes[0], memory=whole)]
 
 
 def _majority(packages: Mapping[int, int], cpus: frozenset[int], node: int, notes: Notes) -> Optional[int]:

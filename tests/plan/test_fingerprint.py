@@ -1,0 +1,96 @@
+"""The fingerprint, and what a start does where the host is no longer the plan's."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from nearsocket.model import read
+from nearsocket.model.errors import NearsocketError
+from nearsocket.model.plan.fingerprint import Fingerprint, Verdict, decide, from_json, of_host
+from nearsocket.model.settings import GIB, OnChange
+from tests.plan.hosts import four_on_one_socket
+from tests.snapshots.machines import snc4
+
+GPUS = ("0000:c1:00.0", "0000:c2:00.0")
+
+
+@pytest.fixture
+def planned() -> Fingerprint:
+    return of_host(read.host(four_on_one_socket()))
+
+
+def with_node(prints: Fingerprint, at: int, **changes: object) -> Fingerprint:
+    nodes = tuple(dataclasses.replace(n, **changes) if n.id == at else n for n in prints.nodes)  # type: ignore[arg-type]
+    return dataclasses.replace(prints, nodes=nodes)
+
+
+def with_gpu(prints: Fingerprint, pci: str, **changes: object) -> Fingerprint:
+    gpus = tuple(dataclasses.replace(g, **changes) if g.pci == pci else g for g in prints.gpus)  # type: ignore[arg-type]
+    return dataclasses.replace(prints, gpus=gpus)
+
+
+def test_the_same_host_starts_without_a_word(planned: Fingerprint) -> None:
+    decision = decide(planned, planned, GPUS, OnChange.REFUSE)
+    assert (decision.verdict, decision.warnings) == (Verdict.START, ())
+    assert decision.uuids[GPUS[0]] == planned.gpus[0].uuid
+
+
+def test_a_gpu_that_is_gone_is_refused_whatever_the_policy(planned: Fingerprint) -> None:
+    found = dataclasses.replace(planned, gpus=planned.gpus[1:])
+    decision = decide(planned, found, GPUS, OnChange.UNBOUND)
+    assert decision.verdict is Verdict.REFUSE
+    assert decision.warnings == ("GPU 0000:c1:00.0 is gone",)
+
+
+def test_a_gpu_of_another_replica_does_not_count(planned: Fingerprint) -> None:
+    found = dataclasses.replace(planned, gpus=planned.gpus[:2])
+    assert decide(planned, found, GPUS, OnChange.REFUSE).verdict is Verdict.START
+
+
+def test_another_card_in_the_slot_warns_and_keeps_the_digest(planned: Fingerprint) -> None:
+    found = with_gpu(planned, GPUS[1], uuid="GPU-new")
+    decision = decide(planned, found, GPUS, OnChange.REFUSE)
+    assert decision.verdict is Verdict.START
+    assert "another card in this slot (GPU-new" in decision.warnings[0]
+    assert decision.uuids[GPUS[1]] == "GPU-new"
+    assert found.digest == planned.digest
+
+
+@pytest.mark.parametrize(("policy", "verdict"), [(OnChange.UNBOUND, Verdict.UNBOUND), (OnChange.REFUSE, Verdict.REFUSE)])
+def test_an_snc_flip_goes_unbound_and_loud_or_is_refused(planned: Fingerprint, policy: OnChange, verdict: Verdict) -> None:
+    flipped = dataclasses.replace(of_host(read.host(snc4())), gpus=planned.gpus)
+    decision = decide(planned, flipped, GPUS, policy)
+    assert decision.verdict is verdict
+    assert "node 7 is new" in decision.warnings
+    assert flipped.digest != planned.digest
+
+
+def test_a_gpu_that_moved_to_another_node_counts_as_a_change(planned: Fingerprint) -> None:
+    decision = decide(planned, with_gpu(planned, GPUS[0], node=0, socket=0), GPUS, OnChange.UNBOUND)
+    assert decision.verdict is Verdict.UNBOUND
+    assert decision.warnings == ("GPU 0000:c1:00.0: node 0 on socket 0, was node 1 on socket 1",)
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        ({"memory_bytes": 255 * GIB}, Verdict.START),
+        ({"memory_bytes": 192 * GIB}, Verdict.UNBOUND),
+        ({"memory_bytes": None}, Verdict.UNBOUND),
+        ({"cpus": "8-14"}, Verdict.UNBOUND),
+        ({"socket": 0}, Verdict.UNBOUND),
+    ],
+)
+def test_a_kernels_share_of_memory_is_no_change_and_a_lost_module_is(
+    planned: Fingerprint, change: dict[str, object], verdict: Verdict
+) -> None:
+    assert decide(planned, with_node(planned, 1, **change), GPUS, OnChange.UNBOUND).verdict is verdict
+
+
+def test_it_comes_back_from_json_and_nothing_else_does(planned: Fingerprint) -> None:
+    assert from_json(planned.to_json()) == planned
+    for broken in ({}, {"schema": "other"}, {**planned.to_json(), "nodes": [{}]}, {**planned.to_json(), "gpus": None}):
+        with pytest.raises(NearsocketError):
+            from_json(broken)

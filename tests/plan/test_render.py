@@ -1,0 +1,182 @@
+"""The files of a generation: reviewed as they are, accepted by systemd, true to the plan, without a secret."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nearsocket.control.container import environment
+from nearsocket.control.planning import existing, files
+from nearsocket.control.render import render
+from nearsocket.model import programs, read
+from nearsocket.model.errors import NearsocketError
+from nearsocket.model.generation import Generation
+from nearsocket.model.plan.make import plan
+from nearsocket.model.plan.values import Gate
+from nearsocket.model.settings import Relief
+from nearsocket.model.start import from_json, gpu_words, start_env
+from tests.plan.hosts import asked, four_on_one_socket, replica
+from tests.plan.rendered import CASES, FOLDER, RECORD, made
+from tests.plan.test_grammar import command_line, environment_file
+
+
+def text(generation: Generation, path: str) -> str:
+    return generation.contents[path].decode()
+
+
+def setting(unit: str, name: str) -> list[str]:
+    """The values of one setting of a unit, continued lines joined."""
+    joined = unit.replace("\\\n", " ")
+    return [line.partition("=")[2] for line in joined.splitlines() if line.startswith(f"{name}=")]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_files_are_the_reviewed_ones(name: str) -> None:
+    rendered = files(CASES[name]())
+    assert sorted(rendered) == existing(FOLDER / name)
+    for path, content in rendered.items():
+        assert content == (FOLDER / name / path).read_bytes(), f"{name}/{path}: python -m tests.plan, then review the difference"
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze on this machine")
+@pytest.mark.parametrize("name", CASES)
+def test_systemd_accepts_the_units(name: str, tmp_path: Path) -> None:
+    generation = CASES[name]()
+    stand_in = shutil.which("true") or ""
+    names = []
+    for path, content in generation.contents.items():
+        if path.startswith("systemd/"):
+            target = tmp_path / Path(path).name
+            # verify asks whether programs exist; the runtime, the hooks' and this interpreter's need not be on this machine
+            unit = re.sub(r"(?<==)(-?)/usr/(local/)?bin/(docker|podman|lb|python3|rm)\b", rf"\g<1>{stand_in}", content.decode())
+            target.write_text(unit)
+            names.append(str(target))
+    (tmp_path / "docker.service").write_text(f"[Service]\nExecStart={stand_in}\n")
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", *names], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_systemd_would_not_accept_a_broken_one(tmp_path: Path) -> None:
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("no systemd-analyze on this machine")
+    unit = tmp_path / "broken.service"
+    unit.write_text("[Service]\nType=exec\nExecStart=/no/such/program\n")
+    assert subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, check=False).returncode
+
+
+def test_awkward_values_reach_the_engine_as_they_were() -> None:
+    unit = text(CASES["awkward"](), "systemd/nearsocket-sglang-odd.service")
+    [command] = setting(unit, "ExecStart")
+    words = command_line(re.sub(r"\$\{?[A-Z_]+\}?(?=[ ,]|$)", "variable", command.replace("$$", "\0")).replace("\0", "$$"))
+    assert words[-4:] == ["--chat-template={{ 'a' }} \\ \"b\" %n $HOME ${X}", "", ";", "ä"]
+    assert "--mount=type=bind,source=/srv/model's/50% $off,target=/srv/model's/50% $off,readonly" in words
+    env = text(CASES["awkward"](), "env/odd.env")
+    assert "\nPROMPT=100 % \"quoted\" $HOME 'x' \\n #\n" in env
+    assert command_line(setting(unit, "ExecStop")[0].removeprefix("-"))[1:] == ["drain", "a b"]
+
+
+def test_secrets_are_named_by_their_file_and_never_read() -> None:
+    generation = CASES["awkward"]()
+    start = from_json(text(generation, "replicas/odd.json"))
+    assert start.secrets == {"HF_TOKEN": "/etc/secrets/hf"}
+    unit = text(generation, "systemd/nearsocket-sglang-odd.service")
+    assert "--env-file=/run/nearsocket/odd/secrets.env" in unit
+    assert "/etc/secrets" not in unit
+    assert "HF_TOKEN" not in unit + text(generation, "env/odd.env")
+    assert "ExecStopPost=-/usr/bin/rm -f /run/nearsocket/odd/secrets.env" in unit
+
+
+def test_environment_files_are_for_root_alone_and_others_are_readable() -> None:
+    for name in CASES:
+        modes = {entry.path: entry.mode for entry in CASES[name]().manifest.files}
+        assert all(mode == ("0600" if path.startswith("env/") else "0644") for path, mode in modes.items())
+
+
+def test_every_file_says_who_wrote_it_and_how_to_change_it() -> None:
+    for path, content in CASES["over-two-sockets"]().contents.items():
+        if not path.endswith(".json"):
+            assert content.decode().startswith("# Written by nearsocket for gpu1.")
+            assert "change the fleet file" in content.decode()
+
+
+def test_the_limits_are_longer_than_the_wait_and_restarts_end() -> None:
+    unit = text(CASES["recipe-docker"](), "systemd/nearsocket-sglang-glm-a.service")
+    start, stop = int(setting(unit, "TimeoutStartSec")[0]), int(setting(unit, "TimeoutStopSec")[0])
+    assert start > 1800
+    assert stop > 120
+    assert int(setting(unit, "StartLimitIntervalSec")[0]) > int(setting(unit, "StartLimitBurst")[0]) * (start + stop)
+
+
+def test_all_layers_agree() -> None:
+    generation = CASES["recipe-docker"]()
+    unit, env = text(generation, "systemd/nearsocket-sglang-glm-a.service"), text(generation, "env/glm-a.env")
+    assert "mpol=bind:1\n" in text(generation, "systemd/run-nearsocket-shm-glm_a.mount")
+    assert 'Environment="NUMACTL=numactl --membind=1"' in unit
+    assert "NCCL_CUMEM_ENABLE=1\n" in env
+    assert "SGLANG_AUTO_NUMA_BIND=0\n" in env
+    assert "--cap-add=SYS_NICE" in unit
+    assert "--cap-add" not in text(CASES["awkward"](), "systemd/nearsocket-sglang-odd.service")  # a mount and a cpuset need none
+
+
+def test_a_group_over_two_sockets_is_bound_by_its_engine_alone() -> None:
+    unit = text(CASES["over-two-sockets"](), "systemd/nearsocket-vllm-wide.service")
+    assert 'Environment="ENGINE_BINDING=--numa-bind --numa-bind-nodes 0 0 0 0 1 1 1 1"' in unit
+    assert 'Environment="NUMACTL="' in unit
+    assert "target=/dev/shm" not in unit
+
+
+def test_an_unbound_start_sets_every_variable_that_binds() -> None:
+    for name in CASES:
+        generation = CASES[name]()
+        for path, content in generation.contents.items():
+            if not path.startswith("replicas/"):
+                continue
+            start = from_json(content.decode())
+            assert start.to_json().encode() == content
+            values = environment_file(start_env(start, ("GPU-1", "GPU-2"), "/run/nearsocket/x/7", unbound=True))
+            assert set(values) == {programs.GPUS, programs.START_DIR, *start.bound}
+            assert not any(word in " ".join(values.values()) for word in ("cpuset", "membind", "numa", "shm/"))
+            bound = environment_file(start_env(start, ("GPU-1", "GPU-2"), "/x", unbound=False))
+            assert {key: bound[key] for key in start.bound} == start.bound
+
+
+def test_gpus_are_named_as_the_gate_wants_them() -> None:
+    assert gpu_words(Gate.CDI_UUID, ("GPU-1", "GPU-2")) == "--device=nvidia.com/gpu=GPU-1 --device=nvidia.com/gpu=GPU-2"
+    assert gpu_words(Gate.GPUS, ("GPU-1", "GPU-2")) == '"device=GPU-1,GPU-2"'  # Docker splits --gpus at commas outside quotes
+
+
+def test_the_plans_word_wins_over_the_environment() -> None:
+    one = plan(read.host(four_on_one_socket()), asked(replica(environment={"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}))).replicas[0]
+    assert environment(one)["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+def test_the_patch_is_switched_on_where_it_is_asked_for() -> None:
+    image = dataclasses.replace(replica().image, patch="chunked-pcie-allreduce")
+    generation = made(read.host(four_on_one_socket()), asked(replica(image=image)))
+    assert "SGLANG_PCIE_IPC_CHUNKED=1\n" in text(generation, "env/a.env")
+
+
+def test_without_binding_nothing_binds_and_the_engine_is_left_alone() -> None:
+    generation = made(read.host(four_on_one_socket()), asked(replica(binding=frozenset(), relief=Relief.NONE)))
+    unit, env = text(generation, "systemd/nearsocket-sglang-a.service"), text(generation, "env/a.env")
+    assert "cpuset" not in unit
+    assert "NCCL_CUMEM_ENABLE" not in env
+    assert "SGLANG_AUTO_NUMA_BIND" not in env
+
+
+@pytest.mark.parametrize(
+    "changes", [{"model": "/srv/a,b"}, {"mounts": ("/a:b",)}, {"mounts": ("/a:/b:exec",)}, {"arguments": ("a\nb",)}]
+)
+def test_what_no_grammar_can_hold_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(NearsocketError):
+        made(read.host(four_on_one_socket()), asked(replica(**changes)))
+
+
+def test_a_refused_plan_is_not_rendered() -> None:
+    with pytest.raises(NearsocketError, match="more replicas than GPUs"):
+        render(plan(read.host(four_on_one_socket()), asked(replica(count=5))), RECORD)
