@@ -1,4 +1,4 @@
-"""Only the replicas: units, environment, mounts: `pyinfra INVENTORY deploys/engine.py`. The host's own settings stay as they are."""
+"""Only the replicas (units, environment, mounts): `pyinfra INVENTORY deploys/engine.py`. The host's own settings stay."""
 
 from pyinfra import host
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from pyinfra.api import FunctionCommand, operation
+from pyinfra.api.command import FunctionCommand
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.host import Host as PyinfraHost
+from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 
 from nearsocket.control import converge, pyinfra_inventory, schema
@@ -72,7 +73,7 @@ def _carry_out(target: Target, order: Order) -> Generator[FunctionCommand, None,
     yield FunctionCommand(_apply, (target, order), {})
 
 
-def _apply(state: State, host: PyinfraHost, target: Target, order: Order) -> bool:
+def _apply(state: State, host: PyinfraHost, target: Target, order: Order) -> bool:  # noqa: ARG001 - pyinfra gives both or none
     """pyinfra's way of calling: whether it went well."""
     try:
         outcome = converge.apply(target, OpenConnection(host), order)
