@@ -1,8 +1,8 @@
 """A server for deploys: a login shell that runs the real program, its installation under a root of its own.
 
-Run as `applying.py FOLDER` in place of each command that ssh asks for. `FOLDER/root` is what the program takes for `/`, systemd and
-docker are stand-ins on PATH (tests/onhost/apply/fake.py), and a survey's sources are those of `FOLDER/snapshot.json` but `installed`.
-Each action is a line of `FOLDER/actions`.
+Run as `applying.py FOLDER` in place of each command that ssh asks for. `FOLDER/root` is what the program takes for `/`, systemd
+and docker are stand-ins on PATH (tests/onhost/apply/fake.py), and a survey's sources are those of `FOLDER/snapshot.json` but
+`installed`. Each action is a line of `FOLDER/actions`.
 """
 
 from __future__ import annotations

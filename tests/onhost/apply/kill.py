@@ -42,10 +42,11 @@ class Bomb:
         due = self.count == self.at
         if due and not self.after:
             self.off()
-        result = run()
-        if due:
-            self.off()
-        return result
+        try:
+            return run()
+        finally:
+            if due:
+                self.off()
 
     def off(self) -> None:
         """The cut: unsynced contents are lost, the process is gone at once."""

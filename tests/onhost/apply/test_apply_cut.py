@@ -19,6 +19,9 @@ from nearsocket.onhost.collect.command import Output
 from tests.onhost.apply.kill import Bomb, killed
 from tests.onhost.apply.made import PROGRAM, Host, generation
 
+#: Some hundred applies each; seconds on a machine that is at rest.
+pytestmark = pytest.mark.timeout(600)
+
 SWAPPINESS = "/proc/sys/vm/swappiness"
 OLD = generation({"a": "one", "b": "one", "gone": "one"}, mount=True)
 NEW = generation({"a": "two", "b": "one", "fresh": "one"}, sysctl={"vm.swappiness": "1"}, mount=True)
