@@ -4,7 +4,7 @@ VENV ?= .venv
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := $(VENV)/bin
 
-.PHONY: help env audit test lint docs lock wheel clean
+.PHONY: help env audit demo test lab-smoke lab-test lint docs lock wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -23,8 +23,17 @@ $(VENV)/.ready: requirements-dev.lock pyproject.toml
 audit: env  ## audit this machine; succeeds on clean (0) and on warnings (1)
 	@$(BIN)/nearsocket audit @local; code=$$?; [ $$code -le 1 ] || exit $$code
 
+demo: env  ## the fault and its cure on a two-socket virtual machine, all set-up included (KEEP=1 leaves it up)
+	@$(BIN)/nearsocket lab demo $(if $(KEEP),--keep)
+
 test: env  ## the tests that need no virtual machine, linters included
 	@$(BIN)/python -m pytest
+
+lab-smoke: env  ## one lab machine: boot, fault, cure, audit over SSH (minutes)
+	@NEARSOCKET_LAB_PROFILE=small $(BIN)/python -m pytest -m lab tests/lab/test_smoke.py
+
+lab-test: env  ## every test that runs on the lab's virtual machines
+	@$(BIN)/python -m pytest -m lab tests/lab
 
 lint: env  ## ruff and mypy alone
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -13,7 +13,7 @@ from nearsocket.onhost.collect import buffers, children, procfs, redact
 from nearsocket.onhost.collect.engines import is_engine
 from nearsocket.onhost.collect.files import Context, ok, read_text
 
-STEP_LIMIT_S = 1.5
+STEP_LIMIT_S = 3.0
 #: Together under the source's limit in sources.py.
 SCAN_LIMIT_S, DETAIL_LIMIT_S = 10.0, 12.0
 _NVIDIA = b"/dev/nvidia"

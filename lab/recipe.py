@@ -1,0 +1,73 @@
+"""What an image is made of; the hash of it names the image in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lab.errors import LabError
+
+GUEST = Path(__file__).parent / "guest"
+
+#: What every guest has: a cloud kernel, systemd, SSH, Python and the tools that an audit or a person at the shell looks for.
+SMALL = (
+    "busybox-static",
+    "dbus",
+    "iproute2",
+    "kmod",
+    "linux-image-cloud-amd64",
+    "numactl",
+    "openssh-server",
+    "pciutils",
+    "procps",
+    "python3",
+    "sudo",
+    "systemd-sysv",
+    "udev",
+)
+#: What container hosts have on top. Docker needs apparmor's parser where recommended packages are left out.
+CONTAINERS = ("apparmor", "crun", "docker-cli", "docker.io", "iptables", "podman")
+
+PROFILES = {"small": SMALL, "full": (*SMALL, *CONTAINERS)}
+
+#: What the guest does not need of a package.
+EXCLUDED = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*", "/usr/share/info/*", "/usr/share/bash-completion/*")
+
+#: Bump where the way an image is built changes without any file of it changing.
+BUILD_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that decides an image's content: the same recipe is the same image."""
+
+    profile: str
+    suite: str
+    packages: tuple[str, ...]
+    disk_mib: int
+    customize: str
+    init: str
+    excluded: tuple[str, ...] = EXCLUDED
+    build_version: int = BUILD_VERSION
+
+    @property
+    def digest(self) -> str:
+        """The recipe's name in the cache: twelve hexadecimal digits."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def recipe(profile: str) -> Recipe:
+    """The recipe of a profile (`full`, or `small` without the container engines); NEARSOCKET_LAB_SUITE names another Debian."""
+    if profile not in PROFILES:
+        raise LabError(f"expected an image profile of {', '.join(PROFILES)}, found {profile!r}")
+    return Recipe(
+        profile=profile,
+        suite=os.environ.get("NEARSOCKET_LAB_SUITE", "trixie"),
+        packages=tuple(sorted(PROFILES[profile])),
+        disk_mib=10240,
+        customize=(GUEST / "customize.sh").read_text(encoding="utf-8"),
+        init=(GUEST / "init").read_text(encoding="utf-8"),
+    )
