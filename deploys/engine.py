@@ -2,7 +2,8 @@
 
 from pyinfra import host
 
+from nearsocket import paths
 from nearsocket.control.deploy import converge_host
 from nearsocket.model.order import Part
 
-converge_host(host, Part.ENGINE)
+converge_host(host, paths.templates_folder(), Part.ENGINE)

@@ -9,6 +9,7 @@ older commit of the inventory win, `--data allow_reload=true` reloads systemd th
 
 from pyinfra import host
 
+from nearsocket import paths
 from nearsocket.control.deploy import converge_host
 
-converge_host(host)
+converge_host(host, paths.templates_folder())

@@ -5,7 +5,8 @@ The replicas stay as they are. The values before are recorded on the host and co
 
 from pyinfra import host
 
+from nearsocket import paths
 from nearsocket.control.deploy import converge_host
 from nearsocket.model.order import Part
 
-converge_host(host, Part.TUNE)
+converge_host(host, paths.templates_folder(), Part.TUNE)

@@ -2,5 +2,5 @@
 
 from lab.inventory import hosts as lab_hosts
 
-#: One entry a machine; `--limit lab` names the machines of one lab, `--limit NAME` one machine.
+#: One entry a machine; `--limit NAME` takes one, `--limit "lab-*"` those of a lab with several.
 hosts = lab_hosts()

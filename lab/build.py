@@ -12,7 +12,7 @@ from pathlib import Path
 from lab import cpio, mirror, tools
 from lab.children import reason, stream
 from lab.errors import LabError
-from lab.recipe import GUEST, Recipe
+from lab.recipe import Recipe
 from lab.say import say
 
 #: Modules of the disk and the network; the guest's init loads them in its own order, and udev everything else.
@@ -35,19 +35,27 @@ def build(recipe: Recipe, work: Path) -> None:
     As root mmdebstrap works in namespaces of its own, so that an interrupted build leaves no mount; else in a user namespace.
     """
     root = work / "root"
-    if tools.is_root():
-        _packages(recipe, work, root, "root")
-    else:
-        _packages(recipe, work, work / "root.tar", "unshare")
-        root.mkdir()
-        _run("unpacking", [*_as_root(), "tar", "--extract", "--file", str(work / "root.tar"), "--directory", str(root)])
-        (work / "root.tar").unlink()
     try:
+        if tools.is_root():
+            _packages(recipe, work, root, "root")
+        else:
+            _packages(recipe, work, work / "root.tar", "unshare")
+            root.mkdir()
+            # Device nodes cannot be made in a user namespace; the guest's kernel makes its own.
+            unpack = ["tar", "--extract", "--file", str(work / "root.tar"), "--directory", str(root), "--exclude=./dev/*"]
+            _run("unpacking", [*_as_root(), *unpack])
+            (work / "root.tar").unlink()
         _kernel(recipe, root, work)
         say("image", "making the file system")
         _file_system(recipe, root, work / "disk.raw")
     finally:
-        subprocess.run([*_as_root(), "rm", "-rf", "--one-file-system", str(root)], check=False, capture_output=True)
+        clear(work)
+
+
+def clear(work: Path) -> None:
+    """Remove the unpacked packages of a build, whose files may belong to users of a namespace."""
+    if (work / "root").exists():
+        subprocess.run([*_as_root(), "rm", "-rf", "--one-file-system", str(work / "root")], check=False, capture_output=True)
 
 
 def _as_root() -> list[str]:
@@ -85,7 +93,7 @@ def _packages(recipe: Recipe, work: Path, target: Path, mode: str) -> None:
         f"--aptopt={settings}",
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.excluded),
         f"--include={','.join(recipe.packages)}",
-        f'--customize-hook={GUEST / "customize.sh"} "$1"',
+        f"--customize-hook={recipe.customize}",  # the text, not the file: a user namespace may not reach the file
         recipe.suite,
         str(target),
         mirror.mirror(),
@@ -97,7 +105,9 @@ def _packages(recipe: Recipe, work: Path, target: Path, mode: str) -> None:
                 say("image", words)
 
     # INITRD=No: the kernel package's hook would build a large initrd for hardware that no lab machine has.
-    env = {**os.environ, "TMPDIR": str(work), "INITRD": "No", "LC_ALL": "C.UTF-8"}
+    env = {**os.environ, "INITRD": "No", "LC_ALL": "C.UTF-8"}
+    if mode == "root":
+        env["TMPDIR"] = str(work)  # in a user namespace mmdebstrap is another user, who may not reach our cache
     _run("the package installation", argv, tell, env)
     settings.unlink()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import tools
-from lab.build import build
+from lab.build import build, clear
 from lab.errors import LabError
 from lab.folders import cache_folder, locked, make_folder, need_space, remove_tree
 from lab.recipe import Recipe
@@ -60,6 +60,7 @@ def ensure(recipe: Recipe) -> Image:
         if image:
             return image
         for leftover in cache.glob("build-*"):  # of a build that was killed: its lock went with it
+            clear(leftover)
             remove_tree(leftover)
         need_space(cache, NEEDED_MIB.get(recipe.profile, 1200), "NEARSOCKET_LAB_CACHE")
         return _build(recipe, cache)
@@ -98,6 +99,7 @@ def forget() -> int:
     with locked(cache / "lock", "image"):
         images = [*cache.glob("image-*"), *cache.glob("build-*")]
         for folder in images:
+            clear(folder)
             remove_tree(folder)
         shutil.rmtree(cache, ignore_errors=True)
     return len(images)

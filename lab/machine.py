@@ -53,7 +53,9 @@ def guest_files(lab: LabFolder, machine: MachineRecord) -> list[cpio.Entry]:
     """The files that the first program lays over the root: our programs for the guest, this lab's keys, this machine's name."""
     root = GUEST / "root"
     entries = [
-        cpio.file_entry(f"lay/{path.relative_to(root)}", path.read_bytes(), 0o755 if "bin" in path.parts else 0o644)
+        cpio.file_entry(
+            f"lay/{path.relative_to(root)}", path.read_bytes(), 0o755 if "bin" in path.relative_to(root).parts else 0o644
+        )
         for path in sorted(root.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     ]

@@ -25,6 +25,20 @@ def started(pid: int) -> str:
         return ""
 
 
+def is_over(pid: int, born: str) -> bool:
+    """Whether a process has let go of all it held: gone, or a zombie whose last thread ended.
+
+    Its arguments vanish earlier: memory goes first, files and their locks later. A second emulator would find its disk locked.
+    """
+    if started(pid) != born:
+        return True
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+        return state in ("Z", "X") and len(list(Path(f"/proc/{pid}/task").iterdir())) <= 1
+    except (OSError, IndexError):
+        return True
+
+
 def is_machine(pid: int, uuid: str) -> bool:
     """Whether the process is the emulator of the machine with this identity."""
     line = command_line(pid)
@@ -39,7 +53,7 @@ def of_machine(uuid: str) -> int | None:
     return None
 
 
-def end(pid: int, uuid: str, wait_s: float = 10.0) -> None:
+def end(pid: int, uuid: str, wait_s: float = 60.0) -> None:
     """Kill the machine's process and wait until it is gone; nothing happens where the number belongs to another one."""
     born = started(pid)
     if not is_machine(pid, uuid):
@@ -49,5 +63,5 @@ def end(pid: int, uuid: str, wait_s: float = 10.0) -> None:
     except ProcessLookupError:
         return
     limit = time.monotonic() + wait_s
-    while started(pid) == born and command_line(pid) and time.monotonic() < limit:
+    while not is_over(pid, born) and time.monotonic() < limit:
         time.sleep(0.02)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from nearsocket import paths
 from nearsocket.commands.audit import DEFAULT_TIMEOUT_S, PASSWORD_VARIABLE, with_sudo
 from nearsocket.control import planning
 from nearsocket.control.targets import resolve
@@ -73,7 +74,7 @@ def plan(
     """
     inventory = resolve([target]).limited(limit)
     targets = inventory.targets if folder else with_sudo(inventory.targets, sudo, ask_sudo_password)
-    made = planning.plans(targets, folder, timeout_s, parallel)
+    made = planning.plans(targets, folder, paths.templates_folder(), timeout_s, parallel)
     hosts = [entry for entry, _ in made]
     if out is not None and check:
         hosts = [dataclasses.replace(e, review=planning.differs(g, out, e.name)) if g else e for e, g in made]

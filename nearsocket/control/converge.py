@@ -65,8 +65,10 @@ def survey(target: Target, way: Transport, timeout_s: float) -> Snapshot:
     return from_answer(way.run(audit.command(target), audit.password_line(target.sudo) + sent, timeout_s, Children()))
 
 
-def prepare(target: Target, snapshot: Snapshot, record: Record, leave: Leave, part: Part | None = None) -> Prepared:
-    """Plan and render for the host as it was read. Pure but for the templates.
+def prepare(
+    target: Target, snapshot: Snapshot, record: Record, leave: Leave, templates: Path, part: Part | None = None
+) -> Prepared:
+    """Plan and render for the host as it was read, by the templates of that folder. Pure but for reading them.
 
     Raises NearsocketError, one line, where the plan is refused or the host holds what is somebody else's.
     """
@@ -76,7 +78,7 @@ def prepare(target: Target, snapshot: Snapshot, record: Record, leave: Leave, pa
         )
     host = read.host(snapshot, target.near)
     made = plan(host, target.settings)
-    generation = render(made, record)
+    generation = render(made, record, templates)
     installed = _installed(snapshot)
     _refuse_held(host, generation, installed)
     if part is None and installed.clean and installed.digest == generation.manifest.digest:

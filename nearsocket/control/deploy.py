@@ -25,8 +25,8 @@ from nearsocket.model.outcome import Outcome
 from nearsocket.model.text import one_line, visible
 
 
-def converge_host(host: PyinfraHost, part: Part | None = None) -> None:
-    """Take the host to what the inventory says (`part`: that part of it); nothing happens where it is there already.
+def converge_host(host: PyinfraHost, templates: Path, part: Part | None = None) -> None:
+    """Take the host to what the inventory says (`part`: that part of it), by the templates of that folder; nothing where it is so.
 
     Data: nearsocket_serve, nearsocket_replicas, nearsocket_tune (docs/fleet.md), nearsocket_timeout; allow_removals, allow_reload,
     force. Raises PyinfraError, one line, where it is refused; nothing was written then.
@@ -36,7 +36,7 @@ def converge_host(host: PyinfraHost, part: Part | None = None) -> None:
         leave = Leave(options.allow_removals, options.allow_reload, options.force)
         way = OpenConnection(host)
         snapshot = converge.survey(target, way, options.nearsocket_timeout)
-        ready = converge.prepare(target, snapshot, converge.record(_inventory(host.state)), leave, part)
+        ready = converge.prepare(target, snapshot, converge.record(_inventory(host.state)), leave, templates, part)
         if ready.order is None:
             _say(host, f"generation {ready.installed.number} is in force and as it should be; 0 changes")
             return

@@ -29,7 +29,7 @@ NO_RECORD = Record("", "", nearsocket.__version__)
 
 
 def plans(
-    targets: Sequence[Target], folder: Path | None, timeout_s: float, parallel: int
+    targets: Sequence[Target], folder: Path | None, templates: Path, timeout_s: float, parallel: int
 ) -> tuple[tuple[HostPlan, Generation | None], ...]:
     """The plan of each target in their order, with the generation where it can be made.
 
@@ -46,7 +46,7 @@ def plans(
     children = Children()
     pool = ThreadPoolExecutor(max_workers=max(1, min(parallel, len(targets))), thread_name_prefix="plan")
     try:
-        jobs = [pool.submit(_one, target, saved.get(target.name), timeout_s, children) for target in targets]
+        jobs = [pool.submit(_one, target, saved.get(target.name), timeout_s, children, templates) for target in targets]
         return tuple(job.result() for job in jobs)
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -65,15 +65,17 @@ def _saved(target: Target, folder: Path) -> Snapshot:
     return snapshots.from_file(path)
 
 
-def _one(target: Target, saved: Snapshot | None, timeout_s: float, children: Children) -> tuple[HostPlan, Generation | None]:
+def _one(
+    target: Target, saved: Snapshot | None, timeout_s: float, children: Children, templates: Path
+) -> tuple[HostPlan, Generation | None]:
     try:
         snapshot = saved or collect(target, timeout_s, children)
     except TransportError as error:
         return HostPlan(target.name, None, None, None, f"the host could not be read: {error.message}", error.hint), None
-    return planned(target, read.host(snapshot, target.near))
+    return planned(target, read.host(snapshot, target.near), templates)
 
 
-def planned(target: Target, host: Host) -> tuple[HostPlan, Generation | None]:
+def planned(target: Target, host: Host, templates: Path) -> tuple[HostPlan, Generation | None]:
     """The plan of a host that was read, its generation and what changes there. Pure but for the templates."""
     if target.settings is None:
         raise UsageError(f"{target.name}: expected settings, found none")
@@ -81,7 +83,7 @@ def planned(target: Target, host: Host) -> tuple[HostPlan, Generation | None]:
     if made.refused:
         return HostPlan(target.name, made, None, None), None
     try:
-        generation = render(made, NO_RECORD)
+        generation = render(made, NO_RECORD, templates)
     except NearsocketError as error:
         return HostPlan(target.name, made, None, None, error.message, error.hint), None
     there, reason = in_force(host)

@@ -9,30 +9,33 @@ from typing import Any
 
 import jinja2
 
-from nearsocket import paths
-from nearsocket.control import container
+from nearsocket.control import container, start_record
 from nearsocket.model import cpulist, env_file, programs, systemd
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import File, Generation, Link, Manifest, Record, ReplicaEntry, UnitEntry, file
 from nearsocket.model.plan import tune
 from nearsocket.model.plan.make import slug
 from nearsocket.model.plan.values import Plan, ReplicaPlan
-from nearsocket.model.start import Start, gpu_words
+from nearsocket.model.start import gpu_words
+from nearsocket.model.text import one_line
 
 UNITS = "/etc/systemd/system"
 SYSCTL, TMPFILES = "/etc/sysctl.d/90-nearsocket.conf", "/etc/tmpfiles.d/nearsocket.conf"
-#: How long reading the host and freeing page cache may take before a start, in seconds.
-FINGERPRINT_S, RELIEF_S = 120, 120
+#: How long reading the host may take before a start, in seconds.
+FINGERPRINT_S = 120
 #: Room between a time limit of ours and systemd's.
 SPARE_S = 60
 
 
-def render(plan: Plan, record: Record) -> Generation:
-    """The generation of that plan. Raises NearsocketError where the plan is refused or a value cannot be written safely."""
+def render(plan: Plan, record: Record, templates: Path) -> Generation:
+    """The generation of that plan, by the templates of that folder.
+
+    Raises NearsocketError where the plan is refused or a value cannot be written safely.
+    """
     if plan.refused:
         first = plan.refusals[0]
         raise NearsocketError(f"{first.subject}: {first.reason}", first.hint)
-    made = _Made(plan.host)
+    made = _Made(plan.host, templates)
     made.add("fingerprint.json", json.dumps(plan.fingerprint.to_json(), indent=2, sort_keys=True) + "\n")
     replicas = tuple(_replica(plan, replica, made) for replica in plan.replicas)
     _tuning(plan, made)
@@ -53,8 +56,9 @@ def render(plan: Plan, record: Record) -> Generation:
 class _Made:
     """The files, links and units as they come."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, templates: Path) -> None:
         self.host = host
+        self.templates = templates
         self.files: list[File] = []
         self.contents: dict[str, bytes] = {}
         self.links: list[Link] = []
@@ -67,6 +71,16 @@ class _Made:
         self.files.append(file(path, content, mode))
         self.contents[path] = content
         return path
+
+    def fill(self, template: str, **values: Any) -> str:
+        """The template with these values. Raises NearsocketError where it is not there or does not fill in."""
+        try:
+            return _environment(self.templates).get_template(template).render(values)
+        except jinja2.TemplateError as error:
+            said = one_line(str(error), 200)
+            raise NearsocketError(
+                f"template {template}: expected it to fill in, found: {said}", "compare it with the shipped one"
+            ) from None
 
     def unit(self, path: str, depends: tuple[str, ...], start: bool) -> None:
         """Link the unit of that file, and into the boot where it is to be started."""
@@ -88,7 +102,7 @@ def _replica(plan: Plan, replica: ReplicaPlan, made: _Made) -> ReplicaEntry:
     head, name = _head(plan.host), replica.name
     slice_file = made.add(
         f"systemd/{container.slice_name(replica)}",
-        _fill("systemd/replica.slice.j2", head=head, name=name, description=f"Nearsocket replica {name}"),
+        made.fill("systemd/replica.slice.j2", head=head, name=name, description=f"Nearsocket replica {name}"),
     )
     made.unit(slice_file, (slice_file,), start=False)
     mount_unit = None
@@ -97,7 +111,7 @@ def _replica(plan: Plan, replica: ReplicaPlan, made: _Made) -> ReplicaEntry:
         mount_unit = f"run-nearsocket-shm-{slug(name)}.mount"
         mount_file = made.add(
             f"systemd/{mount_unit}",
-            _fill(
+            made.fill(
                 "systemd/shm.mount.j2",
                 head=head,
                 name=name,
@@ -110,11 +124,11 @@ def _replica(plan: Plan, replica: ReplicaPlan, made: _Made) -> ReplicaEntry:
         made.unit(mount_file, (mount_file,), start=False)
         depends.append(mount_file)
     lines = env_file.lines(container.environment(replica), settings.runtime)
-    depends.append(made.add(f"env/{name}.env", _fill("env/replica.env.j2", head=head, lines=lines), "0600"))
+    depends.append(made.add(f"env/{name}.env", made.fill("env/replica.env.j2", head=head, lines=lines), "0600"))
     unit_file = f"systemd/{base}.service"
-    made.add(unit_file, _unit(plan, replica, mount_unit))
+    made.add(unit_file, _unit(plan, replica, mount_unit, made))
     made.unit(unit_file, (unit_file, *depends), start=True)
-    made.add(f"replicas/{name}.json", _start(replica).to_json())
+    made.add(f"replicas/{name}.json", start_record.start(replica).to_json())
     return ReplicaEntry(
         name=name,
         engine=settings.engine.value,
@@ -133,47 +147,16 @@ def _replica(plan: Plan, replica: ReplicaPlan, made: _Made) -> ReplicaEntry:
     )
 
 
-def _start(replica: ReplicaPlan) -> Start:
-    settings = replica.settings
-    return Start(
-        replica=replica.name,
-        runtime=settings.runtime,
-        container=container.unit_base(replica),
-        unit=f"{container.unit_base(replica)}.service",
-        image=settings.image.reference,
-        gpus=tuple(gpu.pci for gpu in replica.gpus),
-        gate=replica.gate,
-        on_change=settings.on_change,
-        near=cpulist.render(replica.near),
-        relief=settings.relief,
-        relief_timeout_s=RELIEF_S,
-        model=settings.model,
-        shm_point=replica.shm.point if replica.shm else None,
-        shm_policy=f"bind:{cpulist.render(replica.shm.nodes)}" if replica.shm else None,
-        bound=container.bound(replica),
-        unbound=container.unbound(replica),
-        secrets=dict(settings.secrets),
-        health=_health(replica),
-        start_s=settings.limits.start_s,
-    )
-
-
-def _health(replica: ReplicaPlan) -> str:
-    listen = replica.settings.listen
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen, f"[{listen}]" if ":" in listen else listen)  # noqa: S104 - a comparison
-    return f"http://{host}:{replica.port}{replica.settings.health}"
-
-
-def _unit(plan: Plan, replica: ReplicaPlan, mount_unit: str | None) -> str:
+def _unit(plan: Plan, replica: ReplicaPlan, mount_unit: str | None, made: _Made) -> str:
     settings, limits, name = replica.settings, replica.settings.limits, replica.name
     runtime, base = container.runtime_words(replica), container.unit_base(replica)
     remove = programs.remove_container(runtime, base)
     variables = container.bound(replica)
     nodes = cpulist.render(replica.near)
-    before_s, stop_s = FINGERPRINT_S + RELIEF_S, limits.stop_s + SPARE_S
+    before_s, stop_s = FINGERPRINT_S + start_record.RELIEF_S, limits.stop_s + SPARE_S
     gpus_text = ", ".join(gpu.pci for gpu in replica.gpus)
     secrets = programs.secrets_env(name) if settings.secrets else None
-    return _fill(
+    return made.fill(
         "systemd/engine.service.j2",
         head=_head(plan.host),
         name=name,
@@ -193,10 +176,10 @@ def _unit(plan: Plan, replica: ReplicaPlan, mount_unit: str | None) -> str:
         start_dir=systemd.assignment(programs.START_DIR, f"{programs.replica_folder(name)}/start"),
         start_env=programs.start_env(name),
         fingerprint=_words(programs.fingerprint(name)),
-        relief=_words(programs.relief(name, settings.relief, nodes, RELIEF_S)),
+        relief=_words(programs.relief(name, settings.relief, nodes, start_record.RELIEF_S)),
         remove=_words(remove),
         exec_start=container.exec_start(replica),
-        wait_health=_words(programs.wait_health(name, _health(replica), limits.start_s)),
+        wait_health=_words(programs.wait_health(name, start_record.health(replica), limits.start_s)),
         drain=_words(settings.hooks.drain),
         undrain=_words(settings.hooks.undrain),
         stop=_words((*runtime, "stop", "-t", str(limits.stop_s), base)),
@@ -225,10 +208,10 @@ def _tuning(plan: Plan, made: _Made) -> None:
     if plan.sysctl:
         entries = [{"key": key, "value": value, "reason": tune.REASONS[key]} for key, value in sorted(plan.sysctl.items())]
         made.config(
-            made.add("sysctl.d/90-nearsocket.conf", _fill("sysctl.d/nearsocket.conf.j2", head=head, entries=entries)), SYSCTL
+            made.add("sysctl.d/90-nearsocket.conf", made.fill("sysctl.d/nearsocket.conf.j2", head=head, entries=entries)), SYSCTL
         )
     if plan.transparent_hugepages:
-        text = _fill("tmpfiles.d/nearsocket.conf.j2", head=head, reason=tune.THP_REASON, value=plan.transparent_hugepages)
+        text = made.fill("tmpfiles.d/nearsocket.conf.j2", head=head, reason=tune.THP_REASON, value=plan.transparent_hugepages)
         made.config(made.add("tmpfiles.d/nearsocket.conf", text), TMPFILES)
 
 
@@ -256,12 +239,3 @@ def _environment(folder: Path) -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701
     )
-
-
-def _fill(template: str, **values: Any) -> str:
-    try:
-        return _environment(paths.templates_folder()).get_template(template).render(values)
-    except jinja2.TemplateError as error:
-        raise NearsocketError(
-            f"template {template}: expected it to fill in, found: {error}", "compare it with the one shipped"
-        ) from None

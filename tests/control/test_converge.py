@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nearsocket import paths
 from nearsocket.control import converge, git
 from nearsocket.control.converge import Leave
 from nearsocket.control.render import render
@@ -25,6 +26,7 @@ from nearsocket.model.snapshot import Snapshot, Source, SourceStatus
 from tests.plan.hosts import asked, four_on_one_socket, replica
 
 RECORD = Record("ops@here", "2030-01-01T00:00:00Z", "0")
+TEMPLATES = paths.templates_folder()
 TARGET = Target("gpu1", Way.LOCAL, settings=asked(replica("a"), replica("b")))
 
 
@@ -39,7 +41,7 @@ def surveyed(installed: Installed | None, **sources: Any) -> Snapshot:
 
 
 def in_force(clean: bool = True) -> Installed:
-    manifest = render(plan(read.host(four_on_one_socket()), asked(replica("a"), replica("b"))), RECORD).manifest
+    manifest = render(plan(read.host(four_on_one_socket()), asked(replica("a"), replica("b"))), RECORD, TEMPLATES).manifest
     return Installed(3, manifest.digest, "0", clean, (), ("a", "b"))
 
 
@@ -48,28 +50,28 @@ NOTHING = Installed(None, None, None, False)
 
 def test_a_host_that_is_as_it_should_be_needs_no_order_whoever_asks_and_when() -> None:
     later = dataclasses.replace(RECORD, made_by="other@there", made_at="2031-01-01T00:00:00Z")
-    assert converge.prepare(TARGET, surveyed(in_force()), later, Leave()).order is None
+    assert converge.prepare(TARGET, surveyed(in_force()), later, Leave(), TEMPLATES).order is None
 
 
 @pytest.mark.parametrize(("installed", "part"), [(NOTHING, None), (in_force(clean=False), None), (in_force(), Part.TUNE)])
 def test_anything_else_needs_one(installed: Installed, part: Part | None) -> None:
-    assert converge.prepare(TARGET, surveyed(installed), RECORD, Leave(), part).order is not None
+    assert converge.prepare(TARGET, surveyed(installed), RECORD, Leave(), TEMPLATES, part).order is not None
 
 
 def test_leave_goes_with_the_order() -> None:
-    order = converge.prepare(TARGET, surveyed(NOTHING), RECORD, Leave(removals=True, force=True), None).order
+    order = converge.prepare(TARGET, surveyed(NOTHING), RECORD, Leave(removals=True, force=True), TEMPLATES).order
     assert order is not None
     assert (order.allow_removals, order.force, order.reload_risk) == (True, True, None)
 
 
 def test_a_host_without_settings_is_a_slip() -> None:
     with pytest.raises(UsageError, match="gpu1"):
-        converge.prepare(dataclasses.replace(TARGET, settings=None), surveyed(NOTHING), RECORD, Leave())
+        converge.prepare(dataclasses.replace(TARGET, settings=None), surveyed(NOTHING), RECORD, Leave(), TEMPLATES)
 
 
 def test_what_is_installed_has_to_be_known() -> None:
     with pytest.raises(NearsocketError, match="Permission denied"):
-        converge.prepare(TARGET, surveyed(None), RECORD, Leave())
+        converge.prepare(TARGET, surveyed(None), RECORD, Leave(), TEMPLATES)
 
 
 def test_a_container_that_a_reload_could_strip_is_the_risk_unless_the_user_gives_leave() -> None:
@@ -87,7 +89,7 @@ def test_a_container_that_a_reload_could_strip_is_the_risk_unless_the_user_gives
     theirs = {"containers": Source(SourceStatus.OK, data=[container]), "docker.info": info}
     snapshot = dataclasses.replace(snapshot, sources={**snapshot.sources, **theirs})
     for leave, risky in ((Leave(), True), (Leave(reload=True), False)):
-        order = converge.prepare(TARGET, snapshot, RECORD, leave).order
+        order = converge.prepare(TARGET, snapshot, RECORD, leave, TEMPLATES).order
         assert order is not None
         assert (order.reload_risk is not None) == risky
         if order.reload_risk:
@@ -97,7 +99,7 @@ def test_a_container_that_a_reload_could_strip_is_the_risk_unless_the_user_gives
 @pytest.mark.parametrize(("installed", "refused"), [(NOTHING, True), (in_force(clean=False), False)])
 def test_a_process_on_a_gpu_stops_a_new_replica_and_not_one_that_is_here(installed: Installed, refused: bool) -> None:
     host = read.host(four_on_one_socket())
-    generation = render(plan(host, asked(replica("a"), replica("b"))), RECORD)
+    generation = render(plan(host, asked(replica("a"), replica("b"))), RECORD, TEMPLATES)
     taken = generation.manifest.replicas[0].gpus[0]
 
     fields = {field.name: None for field in dataclasses.fields(Process)}
@@ -121,14 +123,14 @@ class Way_:
 
 
 def test_an_outcome_comes_back_through_what_a_login_shell_says_first() -> None:
-    order = converge.prepare(TARGET, surveyed(NOTHING), RECORD, Leave()).order
+    order = converge.prepare(TARGET, surveyed(NOTHING), RECORD, Leave(), TEMPLATES).order
     assert order is not None
     given = Outcome(False, 1, None, "d", (), notes=("n",))
     assert converge.apply(TARGET, Way_(b"welcome\n" + given.to_json().encode()), order) == given  # type: ignore[arg-type]
 
 
 def test_an_answer_that_was_cut_says_that_the_apply_went_on() -> None:
-    order = converge.prepare(TARGET, surveyed(NOTHING), RECORD, Leave()).order
+    order = converge.prepare(TARGET, surveyed(NOTHING), RECORD, Leave(), TEMPLATES).order
     assert order is not None
     with pytest.raises(TransportError) as error:
         converge.apply(TARGET, Way_(b'{"schema": "nearsocket.outcome/1", "dr'), order)  # type: ignore[arg-type]

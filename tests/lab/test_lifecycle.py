@@ -1,4 +1,4 @@
-"""The lab's commands on real machines: labs side by side, power cuts, interruptions, a full disk, a checkout that cannot be written."""
+"""The commands on real machines: labs side by side, power cuts, interruptions, full disks, a checkout that cannot be written."""
 
 from __future__ import annotations
 

@@ -227,3 +227,15 @@ def test_a_tree_is_removed_whole(tmp_path: Path) -> None:
     (tmp_path / "a/b/c").write_text("x", encoding="utf-8")
     remove_tree(tmp_path / "a")
     assert not (tmp_path / "a").exists()
+
+
+def test_a_process_is_over_only_when_it_is_gone_or_nothing_but_a_zombie() -> None:
+    child = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL)
+    born = process.started(child.pid)
+    assert not process.is_over(child.pid, born)
+    assert process.is_over(child.pid, "another time")
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie now
+    assert process.is_over(child.pid, born)
+    child.wait()
+    assert process.is_over(child.pid, born)

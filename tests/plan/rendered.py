@@ -21,13 +21,14 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "data" / "plan"
 RECIPE = ROOT / "inventories" / "recipes" / "glm-5.3-flash-sglang.yaml"
 RECORD = Record("", "", "0")
+TEMPLATES = ROOT / "templates"
 
 
 def made(host: Host, settings: Settings) -> Generation:
     """The generation of these settings on that host."""
     wanted = plan(host, settings)
     assert not wanted.refused, wanted.refusals
-    return render(wanted, RECORD)
+    return render(wanted, RECORD, TEMPLATES)
 
 
 def recipe() -> Settings:
@@ -69,7 +70,7 @@ def awkward() -> Generation:
         arguments=("--chat-template={{ 'a' }} \\ \"b\" %n $HOME ${X}", "", ";", "ä"),
         environment={"PROMPT": "100 % \"quoted\" $HOME 'x' \\n #"},
         secrets={"HF_TOKEN": "/etc/secrets/hf"},
-        mounts=("/srv/cache:/root/.cache:rw",),
+        mounts=("/srv/cache:/cache:rw",),
         hooks=Hooks(("/usr/local/bin/lb", "drain", "a b"), ("/usr/local/bin/lb", "undrain")),
         listen="0.0.0.0",
     )

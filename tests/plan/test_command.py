@@ -23,7 +23,7 @@ from nearsocket.model.snapshot import Snapshot, Source, SourceStatus
 from nearsocket.report import plan as page
 from nearsocket.report.terminal import console
 from tests.plan.hosts import asked, four_on_one_socket, replica
-from tests.plan.rendered import RECIPE, made
+from tests.plan.rendered import RECIPE, TEMPLATES, made
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_a_host_that_is_not_reached_fails_and_the_others_are_planned(monkeypatch
 def test_the_page_keeps_its_width_and_prints_nothing_raw(width: int) -> None:
     host = read.host(four_on_one_socket())
     entries: Sequence[HostPlan] = [
-        planning.planned(target("gpu1\x1b[31m"), host)[0],
+        planning.planned(target("gpu1\x1b[31m"), host, TEMPLATES)[0],
         HostPlan("gpu2", None, None, None, "broken\x07", "look"),
     ]
     stream = io.StringIO()

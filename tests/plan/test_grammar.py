@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearsocket.model import env_file, systemd
@@ -98,6 +98,7 @@ def try_word(text: str) -> str | None:
         return None
 
 
+@settings(deadline=None)
 @given(st.lists(TEXTS | st.sampled_from(TRICKY), max_size=5))
 def test_words_come_back_as_they_were_or_are_refused(texts: list[str]) -> None:
     written = [(text, try_word(text)) for text in texts]
@@ -107,6 +108,7 @@ def test_words_come_back_as_they_were_or_are_refused(texts: list[str]) -> None:
         assert (word is None) == any(ord(c) < 32 or c in "\x7f\x85\u2028\u2029" for c in text)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(["A", "B_1", "_c"]), TEXTS | st.sampled_from(TRICKY)))
 def test_environment_files_of_systemd_come_back(values: dict[str, str]) -> None:
     try:
@@ -117,6 +119,7 @@ def test_environment_files_of_systemd_come_back(values: dict[str, str]) -> None:
     assert environment_file(text) == values
 
 
+@settings(deadline=None)
 @given(TEXTS | st.sampled_from(TRICKY))
 def test_assignments_come_back(value: str) -> None:
     try:
@@ -127,6 +130,7 @@ def test_assignments_come_back(value: str) -> None:
     assert word == f"NAME={value}"
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(["A", "B_1", "_c"]), TEXTS | st.sampled_from(TRICKY)), st.sampled_from(Runtime))
 def test_docker_reads_back_each_value_whole(values: dict[str, str], runtime: Runtime) -> None:
     try:

@@ -13,6 +13,7 @@ from nearsocket.model.plan.make import plan
 from nearsocket.model.settings import GIB, Layer, ReplicaSettings, Settings
 from nearsocket.model.verdicts.scope import one_socket
 from tests.plan.hosts import machines, replica
+from tests.plan.rendered import TEMPLATES
 
 LAYERS = st.none() | st.sets(st.sampled_from(Layer)).map(frozenset)
 
@@ -102,10 +103,10 @@ def test_what_can_be_planned_can_be_rendered_and_read_back(host: Host, wanted: S
     made = plan(host, wanted)
     if made.refused:
         return
-    generation = render(made, Record("me", "2026-01-31T12:00:00Z", "0"))
+    generation = render(made, Record("me", "2026-01-31T12:00:00Z", "0"), TEMPLATES)
     assert from_json(generation.manifest.to_json()) == generation.manifest
     assert {entry.path for entry in generation.manifest.files} == set(generation.contents)
-    assert render(made, Record("other", "", "1")).manifest.digest == generation.manifest.digest
+    assert render(made, Record("other", "", "1"), TEMPLATES).manifest.digest == generation.manifest.digest
 
 
 @SLOW

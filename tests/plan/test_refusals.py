@@ -13,7 +13,7 @@ from nearsocket.model.host import Engine, Host
 from nearsocket.model.plan.make import plan
 from nearsocket.model.plan.values import Plan
 from nearsocket.model.settings import GIB, Image, Layer, Limits, Settings, TuneSettings
-from tests.plan.hosts import IMAGE, asked, eight, four_on_one_socket, replica
+from tests.plan.hosts import CDI_INFO, IMAGE, asked, eight, four_on_one_socket, replica
 from tests.snapshots.machines import memoryless_node, no_source_knows, one_socket, snc4, vfio
 
 SPAN = ["0000:17:00.0", "0000:c1:00.0"]
@@ -254,3 +254,40 @@ def test_tuning_is_refused_where_tuned_says_otherwise_and_left_to_it_where_it_ag
 def test_nothing_is_tuned_unless_it_is_asked_for() -> None:
     made = plan(four(), Settings())
     assert (dict(made.sysctl), made.transparent_hugepages, made.refused) == ({}, None, False)
+
+
+def test_a_limit_of_cpus_keeps_whole_cores_of_every_socket() -> None:
+    made = plan(eight(), asked(replica(count=8, limits=Limits(cpus=9)))).replicas[0]
+    assert made.cpus == {1, 17, 2, 18, 9, 25, 10, 26}
+
+
+def test_without_siblings_each_cpu_counts_as_a_core() -> None:
+    host = read.host(
+        four_on_one_socket(cpus={"online": "0-31", **{f"cpu{n}/topology/physical_package_id": str(n // 8 % 2) for n in range(32)}})
+    )
+    [one] = plan(host, asked(replica())).replicas
+    assert len(one.cpus) == 15
+    assert any("siblings not known" in decision.reason for decision in one.decisions)
+
+
+def test_unread_memory_forbids_a_hard_bind_and_no_mount() -> None:
+    host = four()
+    nodes = tuple(dataclasses.replace(node, memory=None) for node in host.nodes)
+    made = plan(dataclasses.replace(host, nodes=nodes), asked(replica()))
+    assert used(made) == {"cumem", "shm"}
+
+
+def test_the_users_word_on_near_places_gpus_whose_node_nobody_knows() -> None:
+    made = plan(read.host(no_source_knows(), near=frozenset({1})), asked(replica()))
+    assert not made.refused
+    assert (made.replicas[0].sockets, made.replicas[0].near) == ((1,), {1})
+
+
+def test_docker_with_cdi_and_no_file_for_it_takes_gpus_by_request() -> None:
+    from nearsocket.model.plan.runtime import gpu_gate
+    from nearsocket.model.plan.values import Gate
+    from nearsocket.model.settings import Runtime
+
+    host = read.host(four_on_one_socket(cdi=False, **{"docker.info": CDI_INFO}))
+    assert gpu_gate(host, Runtime.DOCKER, host.gpus)[0] is Gate.GPUS
+    assert gpu_gate(host, Runtime.PODMAN, host.gpus)[0] is Gate.CDI_INDEX

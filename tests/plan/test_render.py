@@ -21,7 +21,7 @@ from nearsocket.model.plan.values import Gate
 from nearsocket.model.settings import Relief
 from nearsocket.model.start import from_json, gpu_words, start_env
 from tests.plan.hosts import asked, four_on_one_socket, replica
-from tests.plan.rendered import CASES, FOLDER, RECORD, made
+from tests.plan.rendered import CASES, FOLDER, RECORD, TEMPLATES, made
 from tests.plan.test_grammar import command_line, environment_file
 
 
@@ -179,4 +179,14 @@ def test_what_no_grammar_can_hold_is_refused(changes: dict[str, object]) -> None
 
 def test_a_refused_plan_is_not_rendered() -> None:
     with pytest.raises(NearsocketError, match="more replicas than GPUs"):
-        render(plan(read.host(four_on_one_socket()), asked(replica(count=5))), RECORD)
+        render(plan(read.host(four_on_one_socket()), asked(replica(count=5))), RECORD, TEMPLATES)
+
+
+def test_a_template_that_a_project_broke_is_one_line(tmp_path: Path) -> None:
+    wanted = plan(read.host(four_on_one_socket()), asked(replica()))
+    with pytest.raises(NearsocketError, match=r"template systemd/replica.slice.j2: expected it to fill in"):
+        render(wanted, RECORD, tmp_path)
+    (tmp_path / "systemd").mkdir()
+    (tmp_path / "systemd" / "replica.slice.j2").write_text("{{ nam }}")
+    with pytest.raises(NearsocketError, match="'nam' is undefined"):
+        render(wanted, RECORD, tmp_path)
