@@ -23,7 +23,9 @@ class Restart:
 @dataclass(frozen=True)
 class Journal:
     """Work for the generation `to`. Where another one is in force, the switch never came: then `links_added` and, where it
-    `builds`, the generation itself are leftovers, and `earlier` is what was left to do for the one that is in force."""
+    `builds`, the generation itself are leftovers, and `earlier` is what was left to do for the one that is in force. `boot`: the
+    boot that it was written in; one that came later started everything from the links as they were by then.
+    """
 
     to: int
     builds: bool = False
@@ -33,6 +35,7 @@ class Journal:
     restart: tuple[Restart, ...] = ()
     stop: tuple[str, ...] = ()
     earlier: Optional[Journal] = None
+    boot: Optional[str] = None
 
 
 def write(tree: Tree, journal: Journal) -> None:
@@ -55,6 +58,14 @@ def read(tree: Tree) -> Optional[Journal]:
         return None
 
 
+def this_boot(tree: Tree) -> Optional[str]:
+    """The kernel's id of this boot; None where it has none to give."""
+    try:
+        return tree.at("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+
+
 def _from(value: dict[str, Any]) -> Journal:
     return Journal(
         int(value["to"]),
@@ -65,4 +76,5 @@ def _from(value: dict[str, Any]) -> Journal:
         tuple(Restart(entry["unit"], entry["mount"], entry["before"]) for entry in value["restart"]),
         tuple(map(str, value["stop"])),
         _from(value["earlier"]) if value["earlier"] else None,
+        value["boot"],
     )

@@ -54,6 +54,7 @@ class State:
     links: Mapping[str, At] = field(default_factory=dict)
     targets: Mapping[str, str] = field(default_factory=dict)
     units: Mapping[str, UnitState] = field(default_factory=dict)
+    boot: Optional[str] = None
 
 
 def read(tree: Tree, systemctl: Systemctl, new: Optional[Manifest] = None) -> State:
@@ -67,6 +68,7 @@ def read(tree: Tree, systemctl: Systemctl, new: Optional[Manifest] = None) -> St
             damage = f"generation {number} cannot be read: {error}"
     observed, contents = observe(tree, number, manifest) if manifest and number is not None else (None, {})
     unfinished, void = _cut(journal.read(tree), number)
+    boot = journal.this_boot(tree)
     sides = [side for side in (manifest, new) if side]
     links = {link.path: link for side in sides for link in side.links}
     paths = {*links, *(unfinished.links_removed if unfinished else ()), *(void.links_added if void else ())}
@@ -85,6 +87,7 @@ def read(tree: Tree, systemctl: Systemctl, new: Optional[Manifest] = None) -> St
         {path: _look(tree, path, links.get(path)) for path in paths},
         targets,
         systemctl.show(sorted(units)),
+        boot,
     )
 
 

@@ -56,7 +56,17 @@ def carry_out(job: Job, tree: Tree, systemctl: Systemctl, done: Callable[[str], 
     todo = job.todo
     added = (*(link.path for link in todo.links_add), *(job.found.void.links_added if job.found.void else ()))
     builds = todo.build and not job.there
-    plan = Journal(job.number, builds, added, todo.links_drop, todo.reload, todo.restart, todo.stop, earlier=job.found.unfinished)
+    plan = Journal(
+        job.number,
+        builds,
+        added,
+        todo.links_drop,
+        todo.reload,
+        todo.restart,
+        todo.stop,
+        earlier=job.found.unfinished,
+        boot=job.found.boot,
+    )
     try:
         _before(job, tree, systemctl, plan, done)
     except (OSError, CommandTimeout) as error:

@@ -97,7 +97,9 @@ def decide(
     unit_links = {link.path for link in (*new.links, *(state.manifest.links if state.manifest else ())) if link.unit}
     moved = {*(link.path for link in (*work.links_add, *work.links_fix)), *work.links_drop} & unit_links
     stale = any(state.units[name].stale for name in sorted(names & state.units.keys()))
-    work = dataclasses.replace(work, reload=difference.reload or bool(moved) or stale or bool(pending and pending.reload))
+    work = dataclasses.replace(
+        work, reload=difference.reload or bool(moved) or stale or bool(pending and pending.reload and not _booted(state, new))
+    )
     _refuse(work, state, new, leave)
     return work
 
@@ -107,7 +109,7 @@ def _restarts(state: State, new: Manifest, difference: Difference) -> tuple[Rest
     entries = {name: Restart(name) for name in difference.restart}
     if state.damage:  # what was running belongs to files that nobody knows any more
         entries.update({unit.name: Restart(unit.name) for unit in new.units if unit.start})
-    for entry in state.unfinished.restart if state.unfinished else ():
+    for entry in state.unfinished.restart if state.unfinished and not _booted(state, new) else ():
         now = state.units.get(entry.unit)
         if entry.before and now and now.invocation != entry.before and now.active in ("active", "activating"):
             continue  # it was restarted before the end came
@@ -123,6 +125,16 @@ def _restarts(state: State, new: Manifest, difference: Difference) -> tuple[Rest
         dataclasses.replace(entries[name], mount=mounts.get(name, entries[name].mount))
         for name in sorted(entries)
         if not _down(state, name)
+    )
+
+
+def _booted(state: State, new: Manifest) -> bool:
+    """Whether the host was started anew since an apply was cut short, from all the links that it is to have."""
+    return bool(
+        state.unfinished
+        and state.boot
+        and state.unfinished.boot != state.boot
+        and all(state.links.get(link.path) is At.RIGHT for link in new.links)
     )
 
 

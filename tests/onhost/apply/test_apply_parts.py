@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from nearsocket.model.generation import Generation
 from nearsocket.model.order import Part
 from nearsocket.model.outcome import Kind
 from nearsocket.onhost.apply.run import installed
 from nearsocket.onhost.apply.systemctl import Systemctl
+from tests.onhost.apply.kill import killed
 from tests.onhost.apply.made import PROGRAM, Host, generation
 
 
@@ -161,3 +164,33 @@ def test_the_tuning_alone_leaves_the_replicas_as_they_are_and_the_other_way_roun
     assert host.apply(new, part=Part.ENGINE).error is None
     assert host.holds(new)
     assert host.apply(new).changes == ()
+
+
+@pytest.mark.parametrize("rebooted", [False, True])
+def test_after_a_power_cut_the_boot_has_started_the_new_files_and_nothing_is_restarted(host: Host, rebooted: bool) -> None:
+    boot = host.at("/proc/sys/kernel/random/boot_id")
+    boot.parent.mkdir(parents=True)
+    boot.write_text("one\n")
+    host.apply(generation({"a": "one"}))
+    made = generation({"a": "two"})
+    assert killed(lambda bomb: host.apply(made), _first_after_the_switch(host, made), after=False)
+    assert host.tree.number() == 2
+    if rebooted:
+        boot.write_text("two\n")
+        text = made.contents["systemd/nearsocket-x-a.service"].decode()
+        unit = {"nearsocket-x-a.service": {"text": text, "id": "f" * 32, "state": "active"}}
+        host.system.change(loaded={"nearsocket-x-a.service": text}, active=unit)
+    changes = host.apply(made).changes
+    assert [change.kind for change in changes] == ([] if rebooted else [Kind.SYSTEMD, Kind.UNIT])
+    assert host.holds(made)
+    assert not host.tree.journal.exists()
+
+
+def _first_after_the_switch(host: Host, made: Generation) -> int:
+    """The step behind the switch, found on a copy."""
+    for at in range(1, 400):
+        copy = Host(Path(shutil.copytree(host.root, host.root.parent / f"copy-{at}", symlinks=True)))
+        assert killed(lambda bomb, copy=copy: copy.apply(made), at, after=False)  # type: ignore[misc]
+        if copy.tree.number() == 2:
+            return at
+    raise AssertionError("the switch never came")
