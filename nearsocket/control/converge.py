@@ -25,7 +25,7 @@ from nearsocket.model.order import Order, Part
 from nearsocket.model.outcome import Installed, Outcome
 from nearsocket.model.plan.make import plan
 from nearsocket.model.plan.values import Plan
-from nearsocket.model.snapshot import Snapshot
+from nearsocket.model.snapshot import Snapshot, SourceStatus
 from nearsocket.model.text import one_line
 from nearsocket.model.verdicts import reloads
 
@@ -33,6 +33,8 @@ from nearsocket.model.verdicts import reloads
 _OWN_S = 600.0
 #: Pulling an image of tens of gigabytes.
 _PULL_S = 7200.0
+#: What a plan is made of: one of these unread for once (seen: NVML on a slow machine) is not the same as a host without it.
+_RESTS_ON = ("nvml", "nodes", "cpus", "pci", "meminfo", "docker.info", "cdi")
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ def prepare(
         raise UsageError(
             f"{target.name}: expected what to serve, found none", "say it in the inventory: nearsocket_serve, nearsocket_replicas"
         )
+    _refuse_holes(snapshot)
     host = read.host(snapshot, target.near)
     made = plan(host, target.settings)
     generation = render(made, record, templates)
@@ -130,6 +133,21 @@ def reload_risk(host: Host) -> str | None:
         if found.status is not Status.PASS:
             return f"{found.subject}: {found.summary}"
     return None
+
+
+def _refuse_holes(snapshot: Snapshot) -> None:
+    """Raises NearsocketError where a source that plans rest on gave no answer this time: another plan would restart engines.
+
+    A Docker that is installed and does not run says so by an error, every time: that is an answer.
+    """
+    for name in _RESTS_ON:
+        source = snapshot.source(name)
+        lasting = name == "docker.info"
+        if source.status is SourceStatus.TIMEOUT or (source.status is SourceStatus.ERROR and not lasting):
+            raise NearsocketError(
+                f"expected to read {name} before planning, found: {one_line(source.reason or source.status.value, 160)}",
+                "run it again; a busy host may need a higher nearsocket_timeout",
+            )
 
 
 def _refuse_held(host: Host, generation: Generation, installed: Installed) -> None:

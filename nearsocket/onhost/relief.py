@@ -57,7 +57,7 @@ def relieve(tree: Tree, policy: Relief, nodes: frozenset[int], model: str, limit
     tell(f"before relief: {shown(before)}")
     chosen = choose(tree, policy, nodes, neighbour)
     if neighbour and policy is Relief.AUTO:
-        tell(f"relief {chosen.value}, not drop: {neighbour} may be served from the page cache")
+        tell(f"relief {chosen.value}, not drop, which would cost others their page cache: {neighbour}")
     if chosen is Relief.NONE:
         return []
     warnings = []

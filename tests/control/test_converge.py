@@ -161,3 +161,11 @@ def test_the_record_has_the_newest_commit_and_whether_the_folder_differs(tmp_pat
 def test_a_change_is_one_line_that_a_terminal_obeys_nothing_of() -> None:
 
     assert str(Change(Kind.FILE, Action.ADD, "a\x1b[31m\nb", "why")) == "add file a\\x1b[31m\\nb (why)"
+
+
+@pytest.mark.parametrize("status", [SourceStatus.TIMEOUT, SourceStatus.ERROR])
+def test_nothing_is_planned_on_a_source_that_gave_no_answer_this_time(status: SourceStatus) -> None:
+    snapshot = surveyed(in_force())
+    hole = {"nvml": Source(status, reason="no answer in 15 s")}
+    with pytest.raises(NearsocketError, match="nvml before planning, found: no answer in 15 s"):
+        converge.prepare(TARGET, dataclasses.replace(snapshot, sources={**snapshot.sources, **hole}), RECORD, Leave(), TEMPLATES)
