@@ -153,6 +153,10 @@ class HostData(BaseModel):
     nearsocket_checks: Paths = ()
     nearsocket_save: Path | None = None
     nearsocket_timeout: Annotated[float, Field(ge=1, le=3600)] = 60.0
+    allow_removals: bool = False
+    allow_reload: bool = False
+    force: bool = False
+    generation: Annotated[int, Field(ge=1)] | None = None
 
 
 def read_data(data: Mapping[str, Any], where: str) -> HostData:
