@@ -18,10 +18,10 @@ UNUSED = Afterwards(
     UNUSED_ID,
     "Every waiver of the inventory waives something, and has not ended.",
     """Judged once all hosts are, over the inventory's waivers; a waiver whose hosts were not audited, or whose check did not run on
-each of them, is not judged, but for one that can never hold. It cannot be waived itself.
+each of them, is judged only where it can never hold. It cannot be waived itself.
 
-- warn: no host of the inventory has the waiver's name, or no check has its id; nothing fails, warns or is unknown where the waiver holds, so that it hides what comes next; or its last day is over,
-  and its findings count again.
+- warn: no host of the inventory has the waiver's name, or no check has its id; nothing fails, warns or is unknown where the
+  waiver holds, so that it hides what comes next; or its last day is over, and its findings count again.
 - pass, fail, unknown and not-applicable cannot occur: a waiver that is needed and in force shows on the finding that it waives.""",
     "host",
 )

@@ -154,10 +154,11 @@ def test_a_reader_that_hung_is_not_an_engine_without_buffers() -> None:
 def test_a_process_whose_reading_stopped_is_no_proof_that_nothing_runs(id: str) -> None:
     dark: dict[str, Any] = {"buffers": (), "gpus": (), "gpu_bytes": {}, "rank": None, "engine": None, "container": None}
     unread = dataclasses.replace(hosts.ranks()[0], **dark, buffers_reason="its reading stopped early: no answer in 3 s")
-    found = one(id, dataclasses.replace(build.host(processes=(unread,), replicas=()), containers=()))
+    quiet = dataclasses.replace(idle(0, {"gpus": []}), replicas=(), containers=())
+    found = one(id, dataclasses.replace(quiet, processes=(unread,)))
     assert found.status is Status.UNKNOWN and "no answer in 3 s" in found.summary
     read = dataclasses.replace(unread, buffers_reason=None)
-    assert one(id, dataclasses.replace(build.host(processes=(read,), replicas=()), containers=())).status is Status.NOT_APPLICABLE
+    assert one(id, dataclasses.replace(quiet, processes=(read,))).status is Status.NOT_APPLICABLE
 
 
 def test_near_free_and_enforced_agree_where_the_gpus_own_socket_has_no_memory() -> None:

@@ -50,7 +50,8 @@ _VALUE = re.compile(r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\\.|[^\s"'\\])+(?:["'][
 _ASSIGNED = re.compile(r"""(?<![A-Za-z0-9_.-])(?P<name>[A-Za-z0-9_.-]+)\\?["']?(?:\[\])?\s{0,4}(?::=|=>|[=:])[ \t]{0,4}""")
 #: A header's value holds blanks and signs of its own: it ends with its quotes or its line.
 _HEADER = re.compile(
-    r"""(?P<name>(?P<quote>["'])?(?:(?<![\w-])|(?<=-H))(?:[\w-]{1,40}-)?(?:authorization|authentication|(?:set-)?cookie2?):)[ \t]*"""
+    r"""(?P<name>(?P<quote>["'])?(?:(?<![\w-])|(?<=-H))(?:[\w-]{1,40}-)?"""
+    r"""(?:authorization|authentication|(?:set-)?cookie2?):)[ \t]*"""
     r"""(?P<value>(?(quote)(?:(?!(?P=quote))[^\n])+|[^"'\n][^\n]*))""",
     re.IGNORECASE,
 )
