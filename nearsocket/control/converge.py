@@ -64,7 +64,7 @@ def survey(target: Target, way: Transport, timeout_s: float) -> Snapshot:
     """The host's snapshot with what is installed there, by one exec. Raises TransportError."""
     own_s = max(1.0, timeout_s - min(10.0, timeout_s / 4))
     sent = program.payload(["survey", "--timeout", f"{own_s:g}", "--host", target.name])
-    return from_answer(way.run(audit.command(target), audit.password_line(target.sudo) + sent, timeout_s, Children()))
+    return from_answer(way.run(audit.command(target), audit.password_line(target.sudo) + sent, timeout_s, Children()), target.name)
 
 
 def prepare(

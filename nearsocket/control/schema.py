@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from nearsocket.control.serve_schema import ReplicaEntry, ServeEntry, ServingKeys, TuneEntry
 from nearsocket.control.strict import Line, Strict
+from nearsocket.control.target import is_host
 from nearsocket.control.waivers import Waiver
 from nearsocket.model import cpulist
 from nearsocket.model.errors import UsageError
@@ -23,12 +24,13 @@ from nearsocket.model.text import one_line
 
 
 def _node_list(text: str) -> str:
-    cpulist.parse(text)
+    if not cpulist.parse(text):
+        raise ValueError("expected a list of nodes such as 0-3,8")
     return text
 
 
 def _plain_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.%:-]*", name):
+    if not is_host(name):
         raise ValueError(f"expected a host name or an address, found {name!r}")
     return name
 
@@ -94,7 +96,7 @@ class Reach(Strict):
     ssh_config_file: Line | None = None
     ssh_known_hosts_file: Line | None = None
     ssh_strict_host_key_checking: Annotated[str, Field(pattern="^(yes|accept-new)$")] | None = None
-    ssh_connect_timeout: Annotated[float, Field(gt=0, le=600)] | None = None
+    ssh_connect_timeout: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] | None = None
     sudo: bool | SudoEntry | None = None
     near: NodeList | None = None
 
@@ -137,7 +139,7 @@ class HostData(BaseModel):
     ssh_config_file: Line | None = None
     ssh_known_hosts_file: Line | None = None
     ssh_strict_host_key_checking: Annotated[str, Field(pattern="^(yes|no|off|accept-new|ask)$")] | None = None
-    ssh_connect_timeout: Annotated[float, Field(gt=0, le=600)] | None = None
+    ssh_connect_timeout: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] | None = None
     sudo: Annotated[bool, Field(alias="_sudo")] = False
     sudo_user: Annotated[Name | None, Field(alias="_sudo_user")] = None
     sudo_password: Annotated[pydantic.SecretStr | None, Field(alias="_sudo_password")] = None
@@ -152,7 +154,7 @@ class HostData(BaseModel):
     nearsocket_only: Words = ()
     nearsocket_checks: Paths = ()
     nearsocket_save: Path | None = None
-    nearsocket_timeout: Annotated[float, Field(ge=1, le=3600)] = 60.0
+    nearsocket_timeout: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 60.0
     allow_removals: bool = False
     allow_reload: bool = False
     force: bool = False

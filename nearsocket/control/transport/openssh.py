@@ -55,15 +55,15 @@ class OpenSsh(Transport):
             raise TransportError(
                 Trouble.SSH, "expected the ssh command of OpenSSH on this machine, found none", "install openssh-client"
             ) from None
-        return answer(ended, timeout_s, self.ssh.hostname)
+        return answer(ended, timeout_s, self.ssh)
 
 
 def _path(text: str) -> str:
     return str(Path(text).expanduser())
 
 
-def answer(ended: Ended, timeout_s: float, hostname: str | None) -> Answer:
-    """The answer of a program that ended well. `hostname` is None for this machine, where no ssh lies between.
+def answer(ended: Ended, timeout_s: float, ssh: Ssh | str | None) -> Answer:
+    """The answer of a program that ended well. `ssh` is how the host was reached, None for this machine, without ssh between.
 
     Raises TransportError, one line, for any other end.
     """
@@ -78,5 +78,5 @@ def answer(ended: Ended, timeout_s: float, hostname: str | None) -> Answer:
     if ended.code is None:
         raise reasons.timed_out(timeout_s, bool(ended.stdout), words)
     if ended.code != 0:
-        raise reasons.explain(ended.code, words, hostname)
+        raise reasons.explain(ended.code, words, ssh)
     return Answer(ended.stdout, words, ended.took_s)
