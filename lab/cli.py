@@ -16,6 +16,7 @@ from lab.process import of_machine
 from lab.recipe import PROFILES, recipe
 from lab.say import say
 from lab.shapes import SHAPES
+from lab.standins.equip import equip as put_standins
 
 
 @click.group("lab")
@@ -68,6 +69,14 @@ def reset(machine: str) -> None:
     """Put a machine back to the state after its first boot, in seconds."""
     record, one = state.find_machine(machine)
     say(one.name, f"back to its first state after {lifecycle.reset(record, one):.1f} s")
+
+
+@lab_group.command()
+@click.argument("machine", default="lab")
+def equip(machine: str) -> None:
+    """Put stand-ins on a machine of the shape `gpus`: GPUs for show, and an engine (docs/standins.md)."""
+    record, one = state.find_machine(machine)
+    click.echo(put_standins(record, one).rstrip())
 
 
 @lab_group.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.shapes import Shape
+from lab.standins.gpu.describe import emulator_arguments
 
 BINARY = "qemu-system-x86_64"
 
@@ -74,6 +75,7 @@ def arguments(vm: Vm) -> list[str]:
         "-uuid",
         vm.uuid,
         *topology_arguments(vm.shape),
+        *emulator_arguments(vm.shape),
         "-kernel",
         str(vm.kernel),
         "-initrd",
@@ -83,13 +85,13 @@ def arguments(vm: Vm) -> list[str]:
         "-drive",
         f"file={vm.disk},if=none,id=d0,format=qcow2,discard=unmap",
         "-device",
-        "virtio-blk-pci,drive=d0",
+        "virtio-blk-pci,drive=d0,bus=pcie.0",
         "-netdev",
         f"user,id=n0,restrict=on,hostfwd=tcp:127.0.0.1:{vm.ssh_port}-:22",
         "-device",
-        "virtio-net-pci,netdev=n0,romfile=",
+        "virtio-net-pci,netdev=n0,romfile=,bus=pcie.0",
         "-device",
-        "virtio-rng-pci",
+        "virtio-rng-pci,bus=pcie.0",
         "-serial",
         "file:console.log",
         "-qmp",

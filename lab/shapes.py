@@ -27,6 +27,8 @@ class Shape:
     summary: str
     cores_per_socket: int
     nodes: tuple[NodeShape, ...]
+    #: The node of each GPU for show (lab/standins/gpu), in NVML's order.
+    gpus: tuple[int, ...] = ()
 
     @property
     def sockets(self) -> int:
@@ -63,6 +65,13 @@ SHAPES = {
             "two sockets, one node each: the usual GPU server",
             2,
             (NodeShape(0, (0, 1), 1024), NodeShape(1, (0, 1), 1024)),
+        ),
+        Shape(
+            "gpus",
+            "two sockets, one node and two GPUs for show (stand-ins) each",
+            2,
+            (NodeShape(0, (0, 1), 1024), NodeShape(1, (0, 1), 1024)),
+            (0, 0, 1, 1),
         ),
         Shape(
             "snc4",

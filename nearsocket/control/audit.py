@@ -152,8 +152,8 @@ def here(error: Exception) -> TransportError:
 
 def collect(target: Target, timeout_s: float, children: Children) -> Snapshot:
     """The host's own words: one connection, one exec. Raises TransportError, one line."""
-    answer = transport(target).run(command(target), stdin(target, timeout_s), timeout_s, children)
-    return snapshots.from_answer(answer, target.name)
+    words, sent = command(target), stdin(target, timeout_s)
+    return snapshots.asked(lambda: transport(target).run(words, sent, timeout_s, children), target.name)
 
 
 def transport(target: Target) -> Transport:

@@ -12,6 +12,7 @@ import yaml
 from nearsocket.control import schema, settings
 from nearsocket.control.inventory import Inventory
 from nearsocket.control.target import Ssh, Sudo, Target, Way
+from nearsocket.control.waivers import naming
 from nearsocket.model import cpulist
 from nearsocket.model.errors import UsageError
 from nearsocket.model.text import one_line
@@ -28,12 +29,17 @@ def read(path: Path) -> Inventory:
         raise UsageError(f"{path}: expected a fleet file of at most {LARGEST_BYTES >> 20} MiB, found a larger one")
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+        twice = _double_key(node)
         whole = yaml.safe_load(text)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}" if mark else "the text"
         what = getattr(error, "problem", None) or error
         raise UsageError(f"{path}: expected YAML, found at {place}: {one_line(str(what), 200)}") from None
+    if twice is not None:
+        raise UsageError(
+            f"{path}:{twice.start_mark.line + 1}: expected each key once, found {one_line(str(twice.value), 80)!r} twice"
+        )
     if not isinstance(whole, dict):
         raise UsageError(
             f"{path}: expected a mapping with `hosts`, found {type(whole).__name__}", "docs/inventories.md has an example"
@@ -56,7 +62,8 @@ def _inventory(path: Path, fleet: schema.Fleet) -> Inventory:
     waivers = [entry.waiver(entry.host or "*") for entry in fleet.waivers]
     for host in fleet.hosts:
         waivers += [entry.waiver(glob.escape(host.name)) for entry in host.waivers]
-    return Inventory(tuple(_target(path, host, fleet) for host in fleet.hosts), tuple(waivers))
+    targets = tuple(_target(path, host, fleet) for host in fleet.hosts)
+    return Inventory(targets, naming(waivers, seen))
 
 
 def _target(path: Path, host: schema.HostEntry, fleet: schema.Fleet) -> Target:
@@ -87,6 +94,27 @@ def _target(path: Path, host: schema.HostEntry, fleet: schema.Fleet) -> Target:
         maintenance=host.maintenance.maintenance() if host.maintenance else None,
         settings=settings.settings(levels, f"{path}: host {host.name}"),
     )
+
+
+def _double_key(node: yaml.Node | None) -> yaml.Node | None:
+    """The first key that its mapping has already; YAML's reader would take the last one's value and say nothing."""
+    open_nodes, seen = [node] if node is not None else [], set()
+    found: list[yaml.Node] = []
+    while open_nodes:
+        at = open_nodes.pop()
+        if id(at) in seen:  # an alias
+            continue
+        seen.add(id(at))
+        if isinstance(at, yaml.MappingNode):
+            keys = set()
+            for key, value in at.value:
+                if isinstance(key, yaml.ScalarNode):
+                    found += [key] if key.value in keys else []
+                    keys.add(key.value)
+                open_nodes += [key, value]
+        elif isinstance(at, yaml.SequenceNode):
+            open_nodes += at.value
+    return min(found, key=lambda key: key.start_mark.index, default=None)
 
 
 def _line(node: yaml.Node | None, steps: list[Any]) -> int | None:

@@ -1,8 +1,9 @@
 """The program that travels to a server: one zip, made in memory, and the command that starts it there.
 
 The server's login shell starts `python3 -c` with a short text that reads standard input: a marker line, the bootstrap
-(`nearsocket/onhost/bootstrap.py`), the arguments and the zip. Everything before the marker is thrown away (a password
-line that sudo did not need). The zip lands in an anonymous memory file and runs from /proc/self/fd: nothing is written.
+(`nearsocket/onhost/bootstrap.py`), the arguments, the zip and the program's own input. Everything before the marker is thrown
+away (a password line that sudo did not need). The zip lands in an anonymous memory file and runs from /proc/self/fd: nothing is
+written.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ def build() -> bytes:
     return whole.getvalue()
 
 
-def payload(args: Sequence[str]) -> bytes:
-    """What goes to standard input: marker line with three sizes, bootstrap, arguments parted by NUL, zip.
+def payload(args: Sequence[str], given: bytes = b"") -> bytes:
+    """What goes to standard input: marker line with four sizes, bootstrap, arguments parted by NUL, zip, the program's own input.
 
     Raises UsageError for an argument that holds a NUL.
     """
@@ -90,7 +91,8 @@ def payload(args: Sequence[str]) -> bytes:
     arguments = "\0".join(args).encode("utf-8", "surrogateescape")
     bootstrap = (Path(nearsocket.__file__).parent / "onhost" / "bootstrap.py").read_bytes()
     program = build()
-    return b"%s %d %d %d\n" % (MARKER, len(bootstrap), len(arguments), len(program)) + bootstrap + arguments + program
+    header = b"%s %d %d %d %d\n" % (MARKER, len(bootstrap), len(arguments), len(program), len(given))
+    return header + bootstrap + arguments + program + given
 
 
 def remote_command(sudo: SudoMode | None) -> str:

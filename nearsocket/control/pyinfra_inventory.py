@@ -15,8 +15,9 @@ import pydantic
 from nearsocket.control import _read_pyinfra, schema, settings
 from nearsocket.control.inventory import Inventory
 from nearsocket.control.serve_schema import ServingKeys
-from nearsocket.control.target import Ssh, Sudo, Target, Way
+from nearsocket.control.target import Ssh, Sudo, Target, Way, is_host
 from nearsocket.control.transport.process import Children, run
+from nearsocket.control.waivers import naming
 from nearsocket.model import cpulist
 from nearsocket.model.errors import UsageError
 from nearsocket.model.text import one_line
@@ -56,15 +57,19 @@ def inventory(hosts: list[dict[str, Any]], where: str) -> Inventory:
     targets: dict[str, Target] = {}
     waivers: dict[schema.WaiverEntry, list[str]] = {}
     for host in hosts:
+        if host["connector"] == "ssh" and not is_host(plain_name(host["name"])):
+            raise UsageError(
+                f"{where}: expected a host name or an address, found {one_line(host['name'], 80)!r}",
+                "give the host a plain name and its address as ssh_hostname",
+            )
         target, entries = member(host["name"], host["connector"], host["groups"], host["data"], where)
         if target.name in targets:
             raise UsageError(f"{where}: expected each host once, found {target.name!r} twice")
         targets[target.name] = target
         for entry in entries:
             waivers.setdefault(entry, []).append(glob.escape(target.name))
-    return Inventory(
-        tuple(targets.values()), tuple(entry.waiver(entry.host or ",".join(names)) for entry, names in waivers.items())
-    )
+    made = (entry.waiver(entry.host or ",".join(names)) for entry, names in waivers.items())
+    return Inventory(tuple(targets.values()), naming(made, targets))
 
 
 def member(
@@ -77,7 +82,7 @@ def member(
             f"{where}: host {name}: expected a host that is reached over SSH, or @local, found {connector}",
             "an audit through any other connector: pyinfra INVENTORY deploys/audit.py",
         )
-    plain = name.removeprefix("@ssh/").removeprefix("@nearsocket/")
+    plain = plain_name(name)
     level = ServingKeys(
         serve=known.nearsocket_serve,
         replicas=known.nearsocket_replicas,
@@ -96,6 +101,11 @@ def member(
         settings=settings.settings([level], f"{where}: host {plain}") if serving else None,
     )
     return target, known.nearsocket_waivers
+
+
+def plain_name(name: str) -> str:
+    """The host's name without the connector before it."""
+    return name.removeprefix("@ssh/").removeprefix("@nearsocket/")
 
 
 def _ssh(name: str, data: schema.HostData) -> Ssh:

@@ -9,8 +9,8 @@ from typing import Any
 
 import jinja2
 
-from nearsocket.control import container, env_file, start_record
-from nearsocket.model import cpulist, programs, systemd
+from nearsocket.control import container, start_record
+from nearsocket.model import cpulist, env_file, programs, systemd
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import File, Generation, Link, Manifest, Record, ReplicaEntry, UnitEntry, file
 from nearsocket.model.plan import tune

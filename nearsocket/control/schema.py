@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from nearsocket.control.serve_schema import ReplicaEntry, ServeEntry, ServingKeys, TuneEntry
 from nearsocket.control.strict import Line, Strict
+from nearsocket.control.target import is_host
 from nearsocket.control.waivers import Waiver
 from nearsocket.model import cpulist
 from nearsocket.model.errors import UsageError
@@ -23,12 +24,13 @@ from nearsocket.model.text import one_line
 
 
 def _node_list(text: str) -> str:
-    cpulist.parse(text)
+    if not cpulist.parse(text):
+        raise ValueError("expected a list of nodes such as 0-3,8")
     return text
 
 
 def _plain_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.%:-]*", name):
+    if not is_host(name):
         raise ValueError(f"expected a host name or an address, found {name!r}")
     return name
 
@@ -153,6 +155,10 @@ class HostData(BaseModel):
     nearsocket_checks: Paths = ()
     nearsocket_save: Path | None = None
     nearsocket_timeout: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 60.0
+    allow_removals: bool = False
+    allow_reload: bool = False
+    force: bool = False
+    generation: Annotated[int, Field(ge=1)] | None = None
 
 
 def read_data(data: Mapping[str, Any], where: str) -> HostData:

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from nearsocket.control.targets import SNAPSHOT_SUFFIX
@@ -26,7 +26,7 @@ def from_answer(answer: Answer, host: str) -> Snapshot:
     The program repeats the name that it was given. An answer under another name is no answer of ours: it would take
     another host's waivers and its file.
     """
-    fault = answer.fault
+    fault: TransportError | None = None
     for line in _candidates(answer.stdout):
         try:
             snapshot = from_json(line.decode("utf-8", "replace"))
@@ -42,6 +42,23 @@ def from_answer(answer: Answer, host: str) -> Snapshot:
         fault = fault or TransportError(Trouble.ANSWER, message, "look at what answers under that name", answer.stderr)
     message, hint = "expected a snapshot, found an empty answer", "look at what the login shell of that host does"
     raise fault or TransportError(Trouble.ANSWER, message, hint, answer.stderr)
+
+
+def asked(ask: Callable[[], Answer], host: str) -> Snapshot:
+    """The snapshot that comes of asking that host. Raises TransportError.
+
+    One that is whole counts whatever end the program or the connection then had.
+    """
+    try:
+        answer = ask()
+    except TransportError as error:
+        if not error.partial:
+            raise
+        try:
+            return from_answer(Answer(error.partial, error.evidence, 0.0), host)
+        except TransportError:
+            raise error from None  # the end is the reason why it is not whole
+    return from_answer(answer, host)
 
 
 def _candidates(stdout: bytes) -> Iterator[bytes]:

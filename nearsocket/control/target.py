@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import ipaddress
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from nearsocket.model.errors import UsageError
 from nearsocket.model.report import Maintenance
 from nearsocket.model.settings import Settings
+from nearsocket.model.text import one_line
 
 _BRACKETED = re.compile(r"\[(?P<host>[^\[\]]+)\](?::(?P<port>.*))?\Z")
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.%:-]*\Z")
@@ -66,6 +68,17 @@ class Target:
     settings: Settings | None = field(default=None, hash=False)
 
 
+def is_host(text: str) -> bool:
+    """Whether the text is a host's plain name or address (`::1` and `fe80::1%eth0` too): nothing that ssh takes for an option."""
+    if _HOST.match(text):
+        return True
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return bool(_HOST.match(text.lstrip(":")) or text == "::")
+
+
 def parse_host(text: str) -> Target:
     """The target that `[user@]host[:port]` names; an IPv6 address with a port stands in brackets.
 
@@ -80,9 +93,9 @@ def parse_host(text: str) -> Target:
         host, _, port = rest.partition(":")
     else:
         host, port = rest, None  # no colon: a name; several: an IPv6 address without a port
-    if not _HOST.match(host) or (at and not _USER.match(user)):
+    if not is_host(host) or (at and not _USER.match(user)):
         raise UsageError(
-            f"expected [user@]host[:port], found {text!r}",
+            f"expected [user@]host[:port], found {one_line(text, 80)!r}",
             "an IPv6 address with a port is written [fd00::1]:2222; the option form is not accepted",
         )
     ssh = Ssh(host, user or None, parse_port(port, text) if port is not None else None)
@@ -93,5 +106,5 @@ def parse_host(text: str) -> Target:
 def parse_port(port: str, where: str) -> int:
     """A port of 1 to 65535. Raises UsageError."""
     if not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
-        raise UsageError(f"expected a port of 1 to 65535 in {where!r}, found {port!r}")
+        raise UsageError(f"expected a port of 1 to 65535 in {one_line(where, 80)!r}, found {one_line(port, 20)!r}")
     return int(port)

@@ -14,7 +14,7 @@ from pyinfra.api.host import Host as PyinfraHost
 
 from nearsocket.control import audit, checks, pyinfra_inventory, schema, snapshots
 from nearsocket.control.audit import Manner
-from nearsocket.control.snapshots import from_answer
+from nearsocket.control.snapshots import asked
 from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, Transport, TransportError, reasons
 from nearsocket.control.transport.openssh import answer
 from nearsocket.control.transport.paramiko import execute
@@ -86,8 +86,9 @@ def read_and_judge(host: PyinfraHost, folder: Path) -> tuple[HostReport, int]:
     if manner.save:
         snapshots.prepare(manner.save, [target.name])
     try:
-        given = OpenConnection(host).run(audit.command(target), audit.stdin(target, manner.timeout_s), manner.timeout_s, Children())
-        report = audit.judged(target, from_answer(given, target.name), manner)
+        words, sent = audit.command(target), audit.stdin(target, manner.timeout_s)
+        snapshot = asked(lambda: OpenConnection(host).run(words, sent, manner.timeout_s, Children()), target.name)
+        report = audit.judged(target, snapshot, manner)
     except TransportError as error:
         report = audit.not_read_report(target, error, manner)
     code = 0 if report.maintenance else exit_code(report.findings, manner.strict)

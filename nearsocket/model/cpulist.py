@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_PART = re.compile(r"(\d{1,6})(?:-(\d{1,6})(?::(\d{1,6})/(\d{1,6}))?)?\Z")
+_PART = re.compile(r"([0-9]{1,20})(?:-([0-9]{1,20})(?::([0-9]{1,20})/([0-9]{1,20}))?)?\Z")
 #: More than any kernel can be built for (CONFIG_NR_CPUS is at most 8192); a larger number is a damaged text.
 LARGEST = 65536
 
@@ -23,8 +23,10 @@ def parse(text: str) -> frozenset[int]:
             expected = f"numbers up to {LARGEST}" if large else "a list such as 0-3,8"
             raise ValueError(f"expected {expected}, found {text[:60]!r}")
         first, last = int(match[1]), int(match[2] or match[1])
-        if last < first or last > LARGEST:
-            raise ValueError(f"expected an ascending range below {LARGEST}, found {part!r}")
+        if last > LARGEST:
+            raise ValueError(f"expected numbers of at most {LARGEST}, found {part!r}")
+        if last < first:
+            raise ValueError(f"expected an ascending range, found {part!r}")
         used, group = int(match[3] or 1), int(match[4] or 1)
         if used > group or group == 0:
             raise ValueError(f"expected used/group such as 2/4, found {part!r}")

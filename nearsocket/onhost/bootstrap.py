@@ -64,7 +64,7 @@ def hand_over(python, whole):
 
 
 def into_memory(program):
-    """A file descriptor of an anonymous file that holds the program."""
+    """A file descriptor of an anonymous file that holds these bytes."""
     if not hasattr(os, "memfd_create"):
         fail(
             67,
@@ -84,16 +84,21 @@ def into_memory(program):
 
 
 def run():
-    sizes = [int(word) for word in h.split()[1:4]]
-    arguments, program = take(sizes[1]), take(sizes[2])
+    sizes = [int(word) for word in h.split()[1:5]]
+    arguments, program, given = take(sizes[1]), take(sizes[2]), take(sizes[3])
     if sys.version_info < (3, LOWEST):
         python = newer()
         if python is None:
             found = ".".join(str(part) for part in sys.version_info[:3])
             fail(66, "expected Python 3.%d or newer on the host, found %s (%s)" % (LOWEST, found, sys.executable))
-        hand_over(python, h + source + arguments + program)
+        hand_over(python, h + source + arguments + program + given)
     fd = into_memory(program)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    if given:
+        reading = into_memory(given)
+        os.lseek(reading, 0, 0)
+        os.dup2(reading, 0)
+    else:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     words = [os.fsdecode(word) for word in arguments.split(b"\0")] if arguments else []
     os.execv(sys.executable, [sys.executable, "-I", "-B", "/proc/self/fd/%d" % fd] + words)
 

@@ -1,16 +1,25 @@
-"""The program's entry on a server: `collect` prints one snapshot as JSON; `image` applies the patch kit or builds the image."""
+"""The program's entry on a server. `collect` and `survey` print one snapshot as JSON, `apply` reads an order and prints an outcome;
+`image` applies the patch kit or builds the image; `fingerprint`, `relief` and `wait-health` are what units call.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import NoReturn, Optional
 
-from nearsocket.model.text import fault
+from nearsocket.model.errors import NearsocketError, UsageError
+from nearsocket.model.text import fault, one_line
+from nearsocket.onhost import options
 
 #: EX_OSERR of sysexits.h: this host could not do it.
 EXIT_FAILED = 71
-USAGE = "usage: collect [--timeout SECONDS] [--host NAME]"
+USAGE = (
+    "usage: collect|survey [--timeout SECONDS] [--host NAME], apply [--holder WHO], fingerprint --replica NAME, "
+    "relief --replica NAME [--policy POLICY] [--nodes LIST] [--timeout SECONDS], "
+    "wait-health --replica NAME [--url URL] [--timeout SECONDS]"
+)
 
 
 def main(argv: Optional[list[str]] = None) -> NoReturn:
@@ -18,56 +27,69 @@ def main(argv: Optional[list[str]] = None) -> NoReturn:
     words = sys.argv[1:] if argv is None else argv
     try:
         code = _run(words)
+    except UsageError as error:
+        code = _say(f"{error.message}; {USAGE}", error.exit_code)
+    except NearsocketError as error:
+        code = _say(error.message + (f" ({error.hint})" if error.hint else ""), error.exit_code)
     except BrokenPipeError:
         code = 141
     except KeyboardInterrupt:
         code = 130
     except Exception as error:  # out of processes, of files, of memory: the other side wants a line, not a traceback
-        _say(f"expected to read this host, found {fault(error)}")
-        code = EXIT_FAILED
+        code = _say(f"expected to {words[0] if words else 'run'} here, found {fault(error)}", EXIT_FAILED)
     # os._exit: interpreter shutdown would wait for what may never come back.
     os._exit(code)
 
 
-def _run(words: list[str]) -> int:
-    timeout_s, host = 60.0, None
+def _run(words: Sequence[str]) -> int:
     action, rest = (words[0], words[1:]) if words else ("", [])
+    if action in ("collect", "survey"):
+        return _collect(rest, action == "survey")
     if action == "image":
         from nearsocket.onhost.image.entry import run
 
-        return run(rest)
-    if action != "collect":
-        return _usage(f"expected collect, found {action!r}")
-    if len(rest) % 2:
-        return _usage(f"expected a value behind {rest[-1]!r}")
-    for name, value in zip(rest[::2], rest[1::2]):
-        if name == "--host":
-            host = value
-        elif name == "--timeout":
-            try:
-                timeout_s = float(value)
-            except ValueError:
-                timeout_s = 0.0
-            if not 1 <= timeout_s <= 3600:
-                return _usage(f"expected a time limit from 1 to 3600 seconds, found {value!r}")
-        else:
-            return _usage(f"expected --timeout or --host, found {name!r}")
+        return run(list(rest))
+    if action == "apply":
+        from nearsocket.onhost.apply import entry
+
+        given = options.parse(rest, ("holder", "root"))
+        outcome = entry.apply_order(sys.stdin.buffer.read(), given.get("holder", "nearsocket apply"), given.get("root", "/"))
+        _write(outcome.to_json().encode("ascii"))
+        return 0
+    if action == "fingerprint":
+        from nearsocket.onhost import fingerprint
+
+        return fingerprint.main(rest)
+    if action == "relief":
+        from nearsocket.onhost import relief
+
+        return relief.main(rest)
+    if action == "wait-health":
+        from nearsocket.onhost import waithealth
+
+        return waithealth.main(rest)
+    raise UsageError(f"expected collect or another action, found {one_line(action, 60)!r}")
+
+
+def _collect(rest: Sequence[str], survey: bool) -> int:
+    given = options.parse(rest, ("timeout", "host", "root"))
     from nearsocket.onhost.collect import collect
 
-    _write(collect(timeout_s, host).to_json(indent=None).encode("ascii") + b"\n")
+    snapshot = collect(options.seconds(given.get("timeout", "60"), 1, 3600), given.get("host"))
+    if survey:
+        from nearsocket.onhost.apply import entry
+
+        snapshot = entry.with_installed(snapshot, given.get("root", "/"))
+    _write(snapshot.to_json(indent=None).encode("ascii") + b"\n")
     return 0
 
 
-def _usage(message: str) -> int:
-    _say(f"{message}; {USAGE}")
-    return 64
-
-
-def _say(message: str) -> None:
+def _say(message: str, code: int) -> int:
     try:
         os.write(2, f"nearsocket: {message}\n".encode("ascii", "backslashreplace"))
     except OSError:
         pass  # nobody listens; the code says it
+    return code
 
 
 def _write(data: bytes) -> None:

@@ -15,10 +15,16 @@ from nearsocket.model.report import HostReport, Report
 from nearsocket.report import drawing, findings, verdict
 from nearsocket.report.text import PROBLEMS, QUIET, SEVERITY, STYLES, Pen, counts, fit, pad, tally, word, wrap
 
+#: No page fits in fewer cells than that, and rich prints nothing at all at 0; what to take instead.
+_NARROWEST, _UNKNOWN_WIDTH = 20, 80
+
 
 def console(stream: IO[str], width: int | None = None) -> Console:
     """The console for that stream: colour on a terminal only (NO_COLOR, FORCE_COLOR, TERM=dumb hold), no markup in any text."""
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    made = Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    if width is None and made.width < _NARROWEST:  # COLUMNS=0, or a terminal that does not know its width
+        made.width = _UNKNOWN_WIDTH
+    return made
 
 
 @dataclass(frozen=True)

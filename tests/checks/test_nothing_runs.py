@@ -150,6 +150,17 @@ def test_a_reader_that_hung_is_not_an_engine_without_buffers() -> None:
     assert found.status is Status.UNKNOWN and "no answer in 1.5 s" in found.summary
 
 
+@pytest.mark.parametrize("id", [PLACEMENT, ENFORCED, CUMEM, "nccl.shm-size", "engine.cumem-environment"])
+def test_a_process_whose_reading_stopped_is_no_proof_that_nothing_runs(id: str) -> None:
+    dark: dict[str, Any] = {"buffers": (), "gpus": (), "gpu_bytes": {}, "rank": None, "engine": None, "container": None}
+    unread = dataclasses.replace(hosts.ranks()[0], **dark, buffers_reason="its reading stopped early: no answer in 3 s")
+    quiet = dataclasses.replace(idle(0, {"gpus": []}), replicas=(), containers=())
+    found = one(id, dataclasses.replace(quiet, processes=(unread,)))
+    assert found.status is Status.UNKNOWN and "no answer in 3 s" in found.summary
+    read = dataclasses.replace(unread, buffers_reason=None)
+    assert one(id, dataclasses.replace(quiet, processes=(read,))).status is Status.NOT_APPLICABLE
+
+
 def test_near_free_and_enforced_agree_where_the_gpus_own_socket_has_no_memory() -> None:
     nodes = (build.node(0), build.node(1, memory=None, memoryless=True))
     ranks = hosts.ranks(policy="default", mems_allowed=frozenset({0}), buffers=(hosts.far_file(),))

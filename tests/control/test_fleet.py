@@ -102,6 +102,11 @@ FAULTS = [
     ("hosts: [", "expected YAML", "line 1"),
     ("hosts: !!python/object/apply:os.system ['touch /tmp/owned']", "expected YAML", "could not determine a constructor"),
     (b"\xff\xfe\x00", "expected YAML", ""),
+    ("hosts: [{name: a}]\nwaivers: []\nhosts: [{name: b}]", ":3: expected each key once", "found 'hosts' twice"),
+    ("hosts:\n  - name: a\n    port: 1\n    port: 2", ":4: expected each key once", "found 'port' twice"),
+    ("hosts: [{name: gpu1, near: ''}]", "hosts.0.near: expected a list of nodes such as 0-3,8", "found ''"),
+    ("hosts: [{name: gpu1, near: '\u0663'}]", "hosts.0.near: expected a list such as 0-3,8", ""),
+    ("hosts: [{name: gpu1, ssh_connect_timeout: .nan}]", "hosts.0.ssh_connect_timeout: expected", "found nan"),
     ("hosts: [{name: gpu1, groups: 5}]", "hosts.0.groups", "found 5"),
 ]
 
@@ -115,6 +120,17 @@ def test_a_fault_is_one_line_that_names_place_expected_and_found(tmp_path: Path,
     assert "\n" not in message
     assert begin in message
     assert end in message
+
+
+def test_an_alias_is_no_second_key_and_an_address_may_begin_with_colons(tmp_path: Path) -> None:
+    text = "groups: {a: &a {user: root}, b: *a}\nhosts: [{name: one, address: '::1', groups: [b]}]"
+    (target,) = read(tmp_path, text).targets
+    assert target.ssh and (target.ssh.hostname, target.ssh.user) == ("::1", "root")
+
+
+def test_a_waiver_whose_pattern_matches_no_host_is_marked(tmp_path: Path) -> None:
+    assert [(w.host, w.nobody) for w in read(tmp_path, WHOLE).waivers] == [("gpu*", False), ("gpu1", False)]
+    assert read(tmp_path, WHOLE.replace('"gpu*"', '"gpuu*"')).waivers[0].nobody
 
 
 def test_a_file_of_gigabytes_is_refused_without_being_read_whole(tmp_path: Path) -> None:

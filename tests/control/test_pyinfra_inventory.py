@@ -69,6 +69,8 @@ FAULTS = [
     ("hosts = [('gpu1', {'ssh_hostname': '-oProxyCommand=x'})]", "host gpu1: ssh_hostname: expected a host name"),
     ("hosts = [('gpu1', {'nearsocket_waivers': [{'id': 'a.b'}]})]", "host gpu1: expected 'reason' in nearsocket_waivers.0"),
     ("hosts = ['gpu1', '@ssh/gpu1']", "expected each host once, found 'gpu1' twice"),
+    ("hosts = ['-oProxyCommand=x']", "expected a host name or an address, found '-oProxyCommand=x'"),
+    ("hosts = [('a b', {'ssh_hostname': 'gpu1'})]", "expected a host name or an address, found 'a b'"),
     ("raise ValueError('two\\nlines \\x1b[31m')", r"two\nlines \x1b[31m"),
 ]
 

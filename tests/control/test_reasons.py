@@ -103,6 +103,29 @@ def test_each_end_is_one_clear_line(code: int, words: str, trouble: Trouble, lin
     assert "{" not in error.message + error.hint
 
 
+OWN = Ssh("127.0.0.1", port=42022, known_hosts_file="/lab/known hosts")
+
+
+def test_a_host_key_s_remedy_names_port_and_file() -> None:
+    error = explain(255, CHANGED, OWN)
+    assert "ssh-keygen -R '[127.0.0.1]:42022' -f '/lab/known hosts', then verify" in error.hint
+    words = "No ED25519 host key is known for [127.0.0.1]:42022 and you have requested strict checking."
+    assert "ssh -o 'UserKnownHostsFile=/lab/known hosts' -p 42022 127.0.0.1 once by hand" in explain(255, words, OWN).hint
+    assert "ssh-keygen -R gpu1, then" in explain(255, CHANGED, "gpu1").hint
+
+
+def test_a_port_of_the_user_s_configuration_is_told_by_ssh() -> None:
+    said = CHANGED.replace(
+        "Host key ver", "Host key for [gpu1.lab]:2222 has changed and you have requested strict checking.\nHost key ver"
+    )
+    assert "ssh-keygen -R '[gpu1.lab]:2222', then" in explain(255, said, "gpu1").hint
+    assert "ssh-keygen -R gpu1, then" in explain(255, said.replace("[gpu1.lab]:2222", "$(id)"), "gpu1").hint
+
+
+def test_a_name_in_a_remedy_is_no_option() -> None:
+    assert "ssh -l root -- -oProxyCommand=x true" in explain(255, "new", Ssh("-oProxyCommand=x", "root")).hint
+
+
 def test_this_machine_has_no_ssh_in_between() -> None:
     assert explain(255, "Host key verification failed.", None).trouble is not Trouble.HOST_KEY_UNKNOWN
 

@@ -69,16 +69,19 @@ def test_many_beginnings_cost_little() -> None:
         snapshots.from_answer(answer(text), "gpu1")
 
 
+def ask(ended: Ended) -> Snapshot:
+    return snapshots.asked(lambda: openssh.answer(ended, 60, "gpu1"), "gpu1")
+
+
 def test_a_whole_snapshot_counts_whatever_end_the_program_had_and_a_part_tells_that_end() -> None:
     line = snapshot().to_json(indent=None)
-    for ended in (Ended(None, f"{line}\n".encode(), b"", False, 60.0), Ended(3, f"{line}\nbye\n".encode(), b"", False, 1.0)):
-        assert snapshots.from_answer(openssh.answer(ended, 60, "gpu1"), "gpu1") == snapshot()
-    cut = Ended(None, line[:-5].encode(), b"", False, 60.0)
+    assert ask(Ended(None, f"{line}\n".encode(), b"", False, 60.0)) == snapshot()
+    assert ask(Ended(3, f"{line}\nbye\n".encode(), b"", False, 1.0)) == snapshot()
     with pytest.raises(TransportError, match="within 60 s, found part of an answer") as caught:
-        snapshots.from_answer(openssh.answer(cut, 60, "gpu1"), "gpu1")
+        ask(Ended(None, line[:-5].encode(), b"", False, 60.0))
     assert caught.value.trouble is Trouble.TIMEOUT
     with pytest.raises(TransportError, match="found no answer"):
-        openssh.answer(Ended(None, b"", b"", False, 60.0), 60, "gpu1")
+        ask(Ended(None, b"", b"", False, 60.0))
 
 
 def test_a_host_that_names_itself_otherwise_is_no_answer() -> None:

@@ -22,6 +22,9 @@ HOSTS = [
     ("root@fe80::1%eth0", "fe80::1%eth0", Ssh("fe80::1%eth0", "root")),
     ("[fd00::1]", "fd00::1", Ssh("fd00::1")),
     ("root@[fd00::1]:2222", "[fd00::1]:2222", Ssh("fd00::1", "root", 2222)),
+    ("::1", "::1", Ssh("::1")),
+    ("root@::ffff:10.0.0.1", "::ffff:10.0.0.1", Ssh("::ffff:10.0.0.1", "root")),
+    ("[::1]:42022", "[::1]:42022", Ssh("::1", None, 42022)),
     ("svc@corp@gpu1", "gpu1", Ssh("gpu1", "svc@corp")),
     ("my_alias", "my_alias", Ssh("my_alias")),
 ]
@@ -49,12 +52,17 @@ def test_a_host_is_user_host_and_port(text: str, name: str, ssh: Ssh) -> None:
         "gpu1;id",
         "[gpu1",
         "[::1]x",
+        "::1%a;id",
+        "::-oProxyCommand=x",
+        "x" * 5000 + " ",
+        "gpu1:" + "9" * 5000,
     ],
 )
 def test_anything_else_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_host(text)
     assert "\n" not in caught.value.message
+    assert len(caught.value.message) < 300
 
 
 @given(st.text(max_size=40))

@@ -106,6 +106,24 @@ def test_a_waiver_says_nothing_where_its_hosts_were_not_audited_or_its_check_did
     assert idle(waiver(), gpu1=[finding(Status.PASS)], gpu2=[finding(id="host.reachable")]) == []
 
 
+def test_a_waiver_that_names_no_host_of_the_inventory_warns() -> None:
+    marked = waivers.naming([waiver(host="gpuu1"), waiver(host="gpu1,gpu9"), waiver(host="gpu2")], ["gpu1", "gpu2"])
+    assert [entry.nobody for entry in marked] == [True, False, False]
+    (said,) = idle(*marked, gpu1=[finding()])
+    assert said.startswith("gpu1: the waiver of memory.near-free for gpuu1 (ops: cache) waives nothing: no host")
+
+
+def test_a_name_that_another_file_s_host_has_is_somebody() -> None:
+    assert idle(*waivers.naming([waiver(host="cpu1")], ["gpu1"]), cpu1=[finding()]) == []
+
+
+def test_a_waiver_of_an_id_that_no_check_has_warns() -> None:
+    found = waivers.idle([waiver(id="memory.near-fre"), waiver()], {"gpu1": [finding()]}, TODAY, {"memory.near-free"})
+    assert [(item.subject, item.status) for item in found] == [("gpu1", Status.WARN)]
+    assert "memory.near-fre for gpu*" in found[0].summary and "no check has that id" in found[0].summary
+    assert waivers.idle([waiver(id="memory.near-fre")], {}, TODAY, {"memory.near-free"}) == []
+
+
 @pytest.mark.parametrize(("until", "holds"), [("2026-03-30", False), ("2026-03-31", True), ("2026-04-01", True)])
 def test_maintenance_holds_through_its_last_day(until: str, holds: bool) -> None:
     entry = Maintenance(until, "new boards")

@@ -8,9 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.image.kits import files, raw
-from tests.image.test_build import BASE, TAG, Store, store
-
-__all__ = ["store"]  # the fixture
+from tests.image.store import BASE, TAG, Store
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,6 +28,7 @@ def laid_out(project: Path) -> None:
     for folder in ("checks", "deploys", "templates/image"):
         (project / folder).mkdir(parents=True)
     (project / "deploys" / "image.py").write_bytes((ROOT / "deploys" / "image.py").read_bytes())
+    (project / "nearsocket.toml").touch()
     (project / "inventory.py").write_text("hosts = ['@local']\n")
     for name, data in files(raw("1.0", "1.1")).items():
         (project / "templates" / "image" / name).write_bytes(data)

@@ -167,6 +167,15 @@ def test_nodes_are_those_online_and_hugepages_of_all_sizes_add_up() -> None:
     assert [node.id for node in sysfs.nodes({**files, "online": "?"})] == [0, 5, 8]
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("\u0663", "expected a list"), ("0-\u0663", "expected a list"), ("0-999999999", "at most 65536"), ("3-1", "ascending")],
+)
+def test_a_list_of_numbers_is_ascii_and_says_what_is_wrong(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        cpulist.parse(text)
+
+
 def test_the_machines_memory_counts_buffers_as_page_cache() -> None:
     whole = meminfo.whole_memory(
         "MemTotal: 9 kB\nMemFree: 3 kB\nCached: 2 kB\nBuffers: 1 kB\nHugePages_Total: 2\nHugepagesize: 2048 kB"

@@ -129,6 +129,14 @@ def test_a_process_that_hangs_keeps_what_was_read_before_and_costs_no_other(monk
     assert found[ranks.peer]["unread"] is None and found[ranks.peer]["buffers"]
 
 
+def test_words_that_take_too_long_do_not_cost_the_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes_source, "STEP_LIMIT_S", 0.2)
+    with pair() as ranks:
+        monkeypatch.setattr(processes_source.redact, "argv", lambda words: signal.pause())
+        found = read()
+    assert found[ranks.owner]["buffers"] and found[ranks.owner]["unread"] == "no answer in 0.2 s"
+
+
 def test_a_process_that_hangs_in_the_scan_is_reported_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes_source, "STEP_LIMIT_S", 0.2)
     real = procfs.command

@@ -265,5 +265,5 @@ def test_a_host_that_gives_no_process_is_one_line_and_no_traceback() -> None:
     code += "from nearsocket.onhost.main import main\nmain(['collect'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (program.EXIT_FAILED, "")
-    said = "nearsocket: expected to read this host, found BlockingIOError: [Errno 11] Resource temporarily unavailable\n"
+    said = "nearsocket: expected to collect here, found BlockingIOError: [Errno 11] Resource temporarily unavailable\n"
     assert done.stderr == said

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearsocket.control import env_file
-from nearsocket.model import systemd
+from nearsocket.model import env_file, systemd
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.settings import Runtime
 

@@ -167,6 +167,15 @@ def test_colour_is_for_terminals_and_obeys_the_environment(
     assert bool(re.search(r"\x1b\[[0-9;]*3[0-7]m", out.getvalue())) is coloured
 
 
+@pytest.mark.parametrize(("columns", "width"), [("0", 80), ("19", 80), ("20", 20), ("100", 100)])
+def test_a_width_that_holds_no_page_is_taken_as_80(monkeypatch: pytest.MonkeyPatch, columns: str, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    out = io.StringIO()
+    console = terminal.console(out)
+    terminal.show(scenarios.far(), console)
+    assert console.width == width and "FAIL" in out.getvalue()
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_a_stream_that_is_not_utf_8_gets_no_box_characters(scenario: str, encoding: str) -> None:

@@ -34,27 +34,31 @@ class Trouble(enum.StrEnum):
 
 
 class TransportError(NearsocketError):
-    """A host gave no usable answer. `evidence` is what ssh or the program wrote on standard error, cleaned."""
+    """A host gave no usable answer. `evidence` is what ssh or the program wrote on standard error, cleaned.
+
+    `partial` is what it wrote on standard output. That may be whole all the same: a process that the login leaves behind keeps
+    standard output open until the time limit, a logout script fails.
+    """
 
     def __init__(self, trouble: Trouble, message: str, hint: str, evidence: str = "") -> None:
         super().__init__(message, hint)
         self.trouble = trouble
         self.evidence = evidence
+        self.partial = b""
+
+    def with_partial(self, stdout: bytes) -> TransportError:
+        """This error, with what was written until then."""
+        self.partial = stdout
+        return self
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the program wrote on standard output, and on standard error (cleaned); `took_s` includes the connection.
-
-    `fault` is set where the program or the connection did not end well after it wrote something: what was written may be
-    whole all the same (a process of the login keeps standard output open, its logout script fails). Where it is not whole,
-    the fault is the reason.
-    """
+    """What the program wrote on standard output, and on standard error (cleaned); `took_s` includes the connection."""
 
     stdout: bytes
     stderr: str
     took_s: float
-    fault: TransportError | None = None
 
 
 class Transport(Protocol):

@@ -55,18 +55,17 @@ class OpenSsh(Transport):
             raise TransportError(
                 Trouble.SSH, "expected the ssh command of OpenSSH on this machine, found none", "install openssh-client"
             ) from None
-        return answer(ended, timeout_s, self.ssh.hostname)
+        return answer(ended, timeout_s, self.ssh)
 
 
 def _path(text: str) -> str:
     return str(Path(text).expanduser())
 
 
-def answer(ended: Ended, timeout_s: float, hostname: str | None) -> Answer:
-    """The answer of a program that ended. `hostname` is None for this machine, where no ssh lies between.
+def answer(ended: Ended, timeout_s: float, ssh: Ssh | str | None) -> Answer:
+    """The answer of a program that ended well. `ssh` is how the host was reached, None for this machine, without ssh between.
 
-    Raises TransportError, one line, for one that did not end well and wrote nothing; where it wrote something, that is the
-    answer's `fault`.
+    Raises TransportError, one line, for any other end; its `partial` is what the program had written.
     """
     words = visible(ended.stderr.decode("utf-8", "replace")).strip()
     if ended.overflow:
@@ -76,11 +75,8 @@ def answer(ended: Ended, timeout_s: float, hostname: str | None) -> Answer:
             "look at what the login shell of that host writes to standard output",
             words,
         )
-    fault = None
     if ended.code is None:
-        fault = reasons.timed_out(timeout_s, bool(ended.stdout), words)
-    elif ended.code != 0:
-        fault = reasons.explain(ended.code, words, hostname)
-    if fault and not ended.stdout:
-        raise fault
-    return Answer(ended.stdout, words, ended.took_s, fault)
+        raise reasons.timed_out(timeout_s, bool(ended.stdout), words).with_partial(ended.stdout)
+    if ended.code != 0:
+        raise reasons.explain(ended.code, words, ssh).with_partial(ended.stdout)
+    return Answer(ended.stdout, words, ended.took_s)

@@ -7,20 +7,28 @@ that a server shows is on standard error too, so whole lines are matched, and on
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 
 from nearsocket.control import program
+from nearsocket.control.target import Ssh
 from nearsocket.control.transport import TransportError, Trouble
 from nearsocket.model.text import one_line
 
 #: Exit code of ssh's own failures, and of a remote program that a signal ended.
 SSH_FAILED = 255
 _LONGEST = 200
+#: A name in known_hosts: plain, or in brackets with its port.
+_KEY_NAME = re.compile(r"(?:\[[A-Za-z0-9_:][A-Za-z0-9_.%:-]*\]:[0-9]{1,5}|[A-Za-z0-9_:][A-Za-z0-9_.%:-]*)\Z")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A line of standard error that tells the trouble; `found` may name the pattern's groups, as may `hint`."""
+    """A line of standard error that tells the trouble; `found` may name the pattern's groups.
+
+    `hint` has words for a shell: `{ssh}`, the login by hand with this host's port and files, and `{forget}`, how its old key
+    leaves known_hosts.
+    """
 
     trouble: Trouble
     pattern: re.Pattern[str]
@@ -37,15 +45,17 @@ _PORT = r"(?: port (?P<port>\d+))?"
 SSH_RULES = (
     _rule(
         Trouble.HOST_KEY_CHANGED,
-        r"WARNING: (?:REMOTE HOST IDENTIFICATION HAS CHANGED|POSSIBLE DNS SPOOFING DETECTED)|^Offending .* key in ",
+        r"WARNING: (?:REMOTE HOST IDENTIFICATION HAS CHANGED|POSSIBLE DNS SPOOFING DETECTED)[\s\S]{0,2000}?"
+        r"^Host key for (?P<key>\S+) has changed and you have requested strict checking"
+        r"|WARNING: (?:REMOTE HOST IDENTIFICATION HAS CHANGED|POSSIBLE DNS SPOOFING DETECTED)|^Offending .* key in ",
         "the host key of {host} is not the one in known_hosts",
-        "someone may be in between; where the host was installed anew: ssh-keygen -R {host}, then verify and add the new key",
+        "someone may be in between; where the host was installed anew: {forget}, then verify and add the new key",
     ),
     _rule(
         Trouble.HOST_KEY_UNKNOWN,
         r"^No .*host key is known for (?P<at>\S+) and you have requested strict checking",
         "no host key of {at} is in known_hosts",
-        "verify the key by another way and add it: ssh {host} once by hand, or ssh-keyscan into known_hosts",
+        "verify the key by another way and add it: {ssh} once by hand, or ssh-keyscan into known_hosts",
     ),
     _rule(
         Trouble.HOST_KEY_UNKNOWN,
@@ -63,7 +73,7 @@ SSH_RULES = (
         Trouble.DENIED,
         r"^(?:(?P<at>\S+): )?Permission denied \((?P<why>[^)]*)\)\.$",
         "permission denied: no key was accepted ({why} offered by the server)",
-        "see which key is offered: ssh -v {host}; load it with ssh-add, or set ssh_key and ssh_user in the inventory",
+        "see which key is offered: {ssh} -v; load it with ssh-add, or set ssh_key and ssh_user in the inventory",
     ),
     _rule(
         Trouble.DENIED,
@@ -159,16 +169,41 @@ def timed_out(timeout_s: float, answered: bool, words: str) -> TransportError:
     )
 
 
-def explain(code: int, words: str, hostname: str | None) -> TransportError:
-    """The error that this end means. `hostname` is None for this machine, where no ssh lies between."""
-    if hostname is not None and code == SSH_FAILED:
-        return _ssh_failed(words, hostname)
+def by_hand(ssh: Ssh) -> str:
+    """The login that a person would type, with the port and files of this host."""
+    words = ["ssh"]
+    words += ["-F", ssh.config_file] if ssh.config_file else []
+    words += ["-o", f"UserKnownHostsFile={ssh.known_hosts_file}"] if ssh.known_hosts_file else []
+    words += ["-p", str(ssh.port)] if ssh.port else []
+    words += ["-l", ssh.user] if ssh.user else []
+    # A name that looks like an option is none behind `--`.
+    return _shell([*words, *(["--"] if ssh.hostname.startswith("-") else []), ssh.hostname])
+
+
+def _forget(ssh: Ssh, key: str) -> str:
+    """How the old key leaves known_hosts. `key`: the name that ssh says it is kept under, used where it is a plain one."""
+    own = ssh.hostname if ssh.port in (None, 22) else f"[{ssh.hostname}]:{ssh.port}"
+    return _shell(
+        ["ssh-keygen", "-R", key if _KEY_NAME.match(key) else own, *(["-f", ssh.known_hosts_file] if ssh.known_hosts_file else [])]
+    )
+
+
+def _shell(words: list[str]) -> str:
+    """The words as a command to paste; a path's `~/` stays for the shell."""
+    return " ".join("~/" + shlex.quote(word[2:]) if word.startswith("~/") else shlex.quote(word) for word in words)
+
+
+def explain(code: int, words: str, ssh: Ssh | str | None) -> TransportError:
+    """The error that this end means. `ssh`: how the host was reached, or its name; None for this machine, without ssh between."""
+    way = Ssh(ssh) if isinstance(ssh, str) else ssh
+    if way is not None and code == SSH_FAILED:
+        return _ssh_failed(words, way)
     if _NO_SUDO.search(words):
         return TransportError(Trouble.SUDO, "expected sudo on the host, found none", "leave --sudo out, or log in as root", words)
     for rule in SUDO_RULES:
         found = rule.pattern.search(words)
         if found:
-            return _error(rule, found, words, hostname or "this machine", "the program to run through sudo")
+            return _error(rule, found, words, way or Ssh("this machine"), "the program to run through sudo")
     if code < 0 or code > 128:
         signal = -code if code < 0 else code - 128
         message = f"expected an answer, found that the program was ended by signal {signal}"
@@ -190,24 +225,27 @@ def no_python(words: str) -> TransportError:
     return TransportError(Trouble.NO_PYTHON, message, "install it there: apt-get install python3, or dnf install python3", words)
 
 
-def _ssh_failed(words: str, hostname: str) -> TransportError:
+def _ssh_failed(words: str, ssh: Ssh) -> TransportError:
     for rule in SSH_RULES:
         found = rule.pattern.search(words)
         if found:
-            return _error(rule, found, words, hostname, "an SSH login")
+            return _error(rule, found, words, ssh, "an SSH login")
     if words:
         last = one_line(words.splitlines()[-1], _LONGEST)
         return TransportError(
-            Trouble.SSH, f"expected an SSH login, found that ssh failed ({last})", f"try it by hand: ssh {hostname} true", words
+            Trouble.SSH, f"expected an SSH login, found that ssh failed ({last})", f"try it by hand: {by_hand(ssh)} true", words
         )
     message = "expected an answer, found that ssh ended with 255 and said nothing (the program was killed, or the connection lost)"
     return TransportError(
-        Trouble.KILLED, message, f"try it by hand: ssh {hostname} true; look at the host's log: journalctl -k", words
+        Trouble.KILLED, message, f"try it by hand: {by_hand(ssh)} true; look at the host's log: journalctl -k", words
     )
 
 
-def _error(rule: Rule, found: re.Match[str], words: str, hostname: str, expected: str) -> TransportError:
+def _error(rule: Rule, found: re.Match[str], words: str, ssh: Ssh, expected: str) -> TransportError:
+    hostname = ssh.hostname
     values = {name: one_line(value or "", _LONGEST) for name, value in found.groupdict().items()}
     values = {"at": hostname, "port": "?", "why": "", "host": hostname, **{name: value for name, value in values.items() if value}}
     message = f"expected {expected}, found {rule.found.format(**values)}"
-    return TransportError(rule.trouble, message, rule.hint.format(**values), words)
+    return TransportError(
+        rule.trouble, message, rule.hint.format(**values, ssh=by_hand(ssh), forget=_forget(ssh, values.get("key", ""))), words
+    )

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Optional
 
 from nearsocket.model.host import Buffer, BufferRole
@@ -74,7 +75,16 @@ class NumaMaps:
 
     def lines_of(self, file: str) -> tuple[MapLine, ...]:
         """The mappings of that file."""
-        return tuple(mapping for mapping in self.mappings if mapping.file == file)
+        return self._by_file.get(file, ())
+
+    @cached_property
+    def _by_file(self) -> Mapping[str, tuple[MapLine, ...]]:
+        """Grouped once: a text may hold as many files as lines."""
+        grouped: dict[str, list[MapLine]] = {}
+        for mapping in self.mappings:
+            if mapping.file is not None:
+                grouped.setdefault(mapping.file, []).append(mapping)
+        return {file: tuple(mappings) for file, mappings in grouped.items()}
 
     @property
     def cut(self) -> tuple[MapLine, ...]:

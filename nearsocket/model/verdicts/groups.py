@@ -124,6 +124,10 @@ def blind_spot(host: Host) -> Optional[str]:
         return f"the processes could not be read ({source.status.value}: {brief(source.reason or 'no reason given')})"
     if source.reason and (host.uid != 0 or host.gpus):
         return f"the processes were read in part ({brief(source.reason)})"
+    for process in host.processes:
+        # Its buffers may be there, and what it runs may be unknown too.
+        if process.buffers_reason and not process.buffers and not holds_gpu(host, process) and process.comm not in SERVANTS:
+            return f"the nccl- files of {who(process)} could not be read ({brief(process.buffers_reason)})"
     if host.uid != 0:
         return f"read as user id {host.uid if host.uid is not None else 'unknown'}, which cannot look into other users' processes"
     return None

@@ -136,7 +136,7 @@ def _scan(pid: int, has_devices: bool) -> Iterator[dict[str, Any]]:
 
 
 def describe(pid: int, start_ticks: Optional[int]) -> Iterator[dict[str, Any]]:
-    """One process's facts, part by part; what takes the process's memory lock comes after what does not.
+    """One process's facts, part by part; its buffers, which decide most, come before what its user chose to write (its words).
 
     `vanished` where it ended, or where another process has its number now.
     """
@@ -146,7 +146,7 @@ def describe(pid: int, start_ticks: Optional[int]) -> Iterator[dict[str, Any]]:
             yield {"vanished": True}
             return
         yield _identity(pid, stat)
-        for part in (_words, _buffers, _policy, _devices, _shm):
+        for part in (_buffers, _words, _policy, _devices, _shm):
             yield part(pid)
         if procfs.stat(pid).start_ticks != stat.start_ticks:
             yield {"vanished": True}

@@ -1,0 +1,15 @@
+"""Take hosts to what the inventory says, tuned and serving: `pyinfra INVENTORY deploys/site.py`.
+
+Reads each host once, plans where every replica goes, renders its files and makes them real by one exec: all of it or nothing. A
+host that is there already is read and left alone. `--dry` and `--diff` show what would change; `rollback.py` goes back.
+
+Options are data: `--data allow_removals=true` takes out replicas that the inventory no longer has, `--data force=true` lets an
+older commit of the inventory win, `--data allow_reload=true` reloads systemd though a running container may lose its GPUs.
+"""
+
+from pyinfra import host
+
+from nearsocket import paths
+from nearsocket.control.deploy import converge_host
+
+converge_host(host, paths.templates_folder())

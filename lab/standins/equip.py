@@ -1,0 +1,71 @@
+"""Equipping a running machine with the stand-ins: driver packages and their repository, description, CDI, the engine's files."""
+
+from __future__ import annotations
+
+import subprocess
+
+from lab import ssh
+from lab.errors import LabError
+from lab.image import cached
+from lab.recipe import recipe
+from lab.say import clean, say
+from lab.shapes import shape
+from lab.standins.engine import image as engine_image
+from lab.standins.gpu import cdi, describe, packages
+from lab.state import LabRecord, MachineRecord
+
+REPOSITORY = "/opt/nearsocket-standin/repo"
+#: Docker reads its setting of CDI at its start. dpkg is asked directly: apt's lists take long under emulation and change nothing.
+INSTALL = f"""set -e
+mkdir -p {cdi.FAULTS}
+dpkg --install {REPOSITORY}/*_{packages.VERSION}-0standin1_amd64.deb >/dev/null
+ldconfig
+modprobe nvidia
+udevadm settle
+if [ -x /usr/bin/dockerd ]; then systemctl restart docker; fi
+nvidia-smi -L
+"""
+
+
+def files(lab_shape: str, driver: list[tuple[str, bytes]]) -> list[tuple[str, bytes, int]]:
+    """Everything that goes to the guest: path, content, mode. `driver`: the repository's files by name."""
+    made = shape(lab_shape)
+    texts = {
+        describe.GUEST_PATH: describe.render(made),
+        cdi.GUEST_FILE: cdi.render(made),
+        "/etc/apt/sources.list.d/nearsocket-standin.list": f"deb [trusted=yes] file:{REPOSITORY} ./\n",
+        "/etc/modules-load.d/nearsocket-standin.conf": "# stand-in\nnvidia\n",
+        "/etc/tmpfiles.d/nearsocket-standin.conf": f"d {cdi.FAULTS} 0755 root root\n",
+        "/etc/docker/daemon.json": '{"features": {"cdi": true}}\n',
+    }
+    entries = [(path, text.encode(), 0o644) for path, text in texts.items()]
+    entries += [(f"{REPOSITORY}/{name}", content, 0o644) for name, content in driver]
+    return [*entries, *engine_image.files()]
+
+
+def equip(record: LabRecord, machine: MachineRecord) -> str:
+    """Put the stand-ins on a machine of a shape with GPUs; returns what `nvidia-smi -L` says there."""
+    if not shape(record.shape).gpus:
+        raise LabError(f"expected a lab of a shape with GPUs, found {record.shape}", "nearsocket lab up --shape gpus")
+    chosen = recipe(record.profile)
+    image = cached(chosen)
+    if image is None or image.digest != record.image:
+        raise LabError(
+            f"expected the image {record.image} of lab {record.name}, found it gone", f"nearsocket lab down {record.name}"
+        )
+    folder = packages.ensure(image, chosen.suite)
+    driver = [(path.name, path.read_bytes()) for path in sorted(folder.iterdir())]
+    sent = subprocess.run(
+        ssh.command(record.name, machine.name, ["tar -x -m -C / -f -"], options=("-o", "BatchMode=yes")),
+        input=engine_image.pack(files(record.shape, driver)),
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    if sent.returncode:
+        raise LabError(f"expected {machine.name} to take the stand-ins, found: {clean(sent.stderr.decode(errors='replace'))}")
+    done = ssh.run(record.name, machine.name, INSTALL, timeout_s=180)
+    if done.returncode:
+        raise LabError(f"expected the stand-in driver to load on {machine.name}, found: {clean(done.stderr or done.stdout)}")
+    say(machine.name, "equipped with stand-ins: GPUs for show, an engine")
+    return done.stdout

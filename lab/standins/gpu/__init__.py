@@ -1,0 +1,1 @@
+"""GPUs for show: one description feeds the stand-in kernel module, NVML library and nvidia-smi."""

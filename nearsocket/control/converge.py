@@ -1,0 +1,181 @@
+"""Taking one host to what its settings say: read it once, plan, render, and apply by one exec, or by none where nothing changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import socket
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import nearsocket
+from nearsocket.control import audit, git, program
+from nearsocket.control.render import render
+from nearsocket.control.snapshots import from_answer
+from nearsocket.control.target import Target
+from nearsocket.control.transport import Answer, Transport, TransportError, Trouble
+from nearsocket.control.transport.process import Children
+from nearsocket.model import outcome, read
+from nearsocket.model.errors import NearsocketError, UsageError
+from nearsocket.model.finding import Status
+from nearsocket.model.generation import Generation, Record
+from nearsocket.model.host import Host
+from nearsocket.model.order import Order, Part
+from nearsocket.model.outcome import Installed, Outcome
+from nearsocket.model.plan.make import plan
+from nearsocket.model.plan.values import Plan
+from nearsocket.model.snapshot import Snapshot, SourceStatus
+from nearsocket.model.text import one_line
+from nearsocket.model.verdicts import reloads
+
+#: Reading, building, links and reloads, on a slow host.
+_OWN_S = 600.0
+#: Pulling an image of tens of gigabytes.
+_PULL_S = 7200.0
+#: What a plan is made of: one of these unread for once (seen: NVML on a slow machine) is not the same as a host without it.
+_RESTS_ON = ("nvml", "nodes", "cpus", "pci", "meminfo", "docker.info", "cdi")
+
+
+@dataclass(frozen=True)
+class Leave:
+    """What the user gave leave for: taking replicas out, a reload that may cost containers their GPUs, an older commit."""
+
+    removals: bool = False
+    reload: bool = False
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One host, read and planned: its generation, what is installed, and the order that would make it real.
+
+    `order` None: the host is as it should be.
+    """
+
+    target: Target
+    plan: Plan
+    generation: Generation
+    installed: Installed
+    order: Order | None
+
+
+def survey(target: Target, way: Transport, timeout_s: float) -> Snapshot:
+    """The host's snapshot with what is installed there, by one exec. Raises TransportError."""
+    own_s = max(1.0, timeout_s - min(10.0, timeout_s / 4))
+    sent = program.payload(["survey", "--timeout", f"{own_s:g}", "--host", target.name])
+    return from_answer(way.run(audit.command(target), audit.password_line(target.sudo) + sent, timeout_s, Children()), target.name)
+
+
+def prepare(
+    target: Target, snapshot: Snapshot, record: Record, leave: Leave, templates: Path, part: Part | None = None
+) -> Prepared:
+    """Plan and render for the host as it was read, by the templates of that folder. Pure but for reading them.
+
+    Raises NearsocketError, one line, where the plan is refused or the host holds what is somebody else's.
+    """
+    if target.settings is None:
+        raise UsageError(
+            f"{target.name}: expected what to serve, found none", "say it in the inventory: nearsocket_serve, nearsocket_replicas"
+        )
+    _refuse_holes(snapshot)
+    host = read.host(snapshot, target.near)
+    made = plan(host, target.settings)
+    generation = render(made, record, templates)
+    installed = _installed(snapshot)
+    _refuse_held(host, generation, installed)
+    if part is None and installed.clean and installed.digest == generation.manifest.digest:
+        return Prepared(target, made, generation, installed, None)
+    order = Order(
+        generation,
+        part=part,
+        allow_removals=leave.removals,
+        force=leave.force,
+        reload_risk=None if leave.reload else reload_risk(host),
+    )
+    return Prepared(target, made, generation, installed, order)
+
+
+def apply(target: Target, way: Transport, order: Order, dry: bool = False) -> Outcome:
+    """Carry out the order by one exec. Raises TransportError where there is no answer."""
+    sent = program.payload(["apply", "--holder", who()], dataclasses.replace(order, dry=dry).to_json().encode())
+    limit_s = _OWN_S if dry else limit(target)
+    answer = way.run(audit.command(target), audit.password_line(target.sudo) + sent, limit_s, Children())
+    return _outcome(answer)
+
+
+def limit(target: Target) -> float:
+    """Seconds that an apply may take: each replica may be stopped, pulled and started in turn."""
+    replicas = target.settings.replicas if target.settings else ()
+    return _OWN_S + _PULL_S + sum(replica.limits.start_s + replica.limits.stop_s for replica in replicas)
+
+
+def record(inventory: Path) -> Record:
+    """Who makes a generation now, with which version, from which commit of the inventory."""
+    found = git.commit(inventory)
+    made_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return Record(who(), made_at, nearsocket.__version__, found.id, found.at, found.dirty)
+
+
+def who() -> str:
+    """`user@host` of whoever runs this."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = "somebody"
+    return one_line(f"{user}@{socket.gethostname()}", 120)
+
+
+def reload_risk(host: Host) -> str | None:
+    """Why a daemon-reload could take GPUs from a running container; None where it takes none."""
+    for container in reloads.with_gpus(host):
+        found = reloads.judge_reload(host, container)
+        if found.status is not Status.PASS:
+            return f"{found.subject}: {found.summary}"
+    return None
+
+
+def _refuse_holes(snapshot: Snapshot) -> None:
+    """Raises NearsocketError where a source that plans rest on gave no answer this time: another plan would restart engines.
+
+    A Docker that is installed and does not run says so by an error, every time: that is an answer.
+    """
+    for name in _RESTS_ON:
+        source = snapshot.source(name)
+        lasting = name == "docker.info"
+        if source.status is SourceStatus.TIMEOUT or (source.status is SourceStatus.ERROR and not lasting):
+            raise NearsocketError(
+                f"expected to read {name} before planning, found: {one_line(source.reason or source.status.value, 160)}",
+                "run it again; a busy host may need a higher nearsocket_timeout",
+            )
+
+
+def _refuse_held(host: Host, generation: Generation, installed: Installed) -> None:
+    """Raises NearsocketError where a GPU of a replica that is new here is held by a process, which is then somebody else's."""
+    for replica in generation.manifest.replicas:
+        if replica.name in installed.replicas:
+            continue
+        for process in host.processes:
+            held = sorted(set(process.gpus) & set(replica.gpus))
+            if held:
+                raise NearsocketError(
+                    f"{replica.name}: expected GPU {held[0]} to be free, found process {process.pid} "
+                    f"({one_line(process.title, 60)}) on it",
+                    "stop it, or give the replica other GPUs",
+                )
+
+
+def _installed(snapshot: Snapshot) -> Installed:
+    source = snapshot.source("installed")
+    if not source.ok:
+        raise NearsocketError(f"expected to read what is installed on the host, found: {source.reason}", "run it as root (_sudo)")
+    return outcome.installed_from(source.data)
+
+
+def _outcome(answer: Answer) -> Outcome:
+    start = max(0, answer.stdout.find(b'{"schema"'))
+    try:
+        return outcome.from_json(answer.stdout[start:].decode("utf-8", "replace"))
+    except NearsocketError as error:
+        hint = "the answer was cut; the apply went on by itself: run this again, it says what is left to do"
+        raise TransportError(Trouble.ANSWER, error.message, hint, answer.stderr) from None

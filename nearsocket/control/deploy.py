@@ -1,0 +1,134 @@
+"""Converging inside a pyinfra run: one exec reads a host, a second one applies, and only where something changes."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import click
+from pyinfra.api.command import FunctionCommand
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.host import Host as PyinfraHost
+from pyinfra.api.operation import operation
+from pyinfra.api.state import State
+
+from nearsocket.control import converge, pyinfra_inventory, schema
+from nearsocket.control.converge import Leave
+from nearsocket.control.target import Target
+from nearsocket.control.through_pyinfra import OpenConnection
+from nearsocket.model.errors import NearsocketError
+from nearsocket.model.order import Order, Part
+from nearsocket.model.outcome import Outcome
+from nearsocket.model.text import one_line, visible
+
+
+def converge_host(host: PyinfraHost, templates: Path, part: Part | None = None) -> None:
+    """Take the host to what the inventory says (`part`: that part of it), by the templates of that folder; nothing where it is so.
+
+    Data: nearsocket_serve, nearsocket_replicas, nearsocket_tune (docs/fleet.md), nearsocket_timeout; allow_removals, allow_reload,
+    force. Raises PyinfraError, one line, where it is refused; nothing was written then.
+    """
+    try:
+        target, options = _target(host)
+        leave = Leave(options.allow_removals, options.allow_reload, options.force)
+        way = OpenConnection(host)
+        snapshot = converge.survey(target, way, options.nearsocket_timeout)
+        ready = converge.prepare(target, snapshot, converge.record(_inventory(host.state)), leave, templates, part)
+        if ready.order is None:
+            _say(host, f"generation {ready.installed.number} is in force and as it should be; 0 changes")
+            return
+        if _asks() or host.state.config.DIFF:
+            shown = converge.apply(target, way, ready.order, dry=True)
+            _tell(host, shown, host.state.config.DIFF)
+            if shown.error:
+                raise NearsocketError(shown.error, shown.hint)
+            if not shown.changes:
+                return
+    except NearsocketError as error:
+        raise PyinfraError(_line(error.message, error.hint)) from None
+    _carry_out(name=f"Nearsocket: {_title(part)}", target=target, order=ready.order)
+
+
+def roll_back_host(host: PyinfraHost) -> None:
+    """Go back to the generation before, or to `--data generation=N`, after the host saw that its images and models are there."""
+    try:
+        target, options = _target(host)
+        order = Order(number=options.generation, allow_removals=options.allow_removals)
+        if _asks() or host.state.config.DIFF:
+            shown = converge.apply(target, OpenConnection(host), order, dry=True)
+            _tell(host, shown, host.state.config.DIFF)
+            if shown.error:
+                raise NearsocketError(shown.error, shown.hint)
+    except NearsocketError as error:
+        raise PyinfraError(_line(error.message, error.hint)) from None
+    _carry_out(name="Nearsocket: go back to an earlier generation", target=target, order=order)
+
+
+@operation(is_idempotent=True)
+def _carry_out(target: Target, order: Order) -> Generator[FunctionCommand, None, None]:
+    """The one apply."""
+    yield FunctionCommand(_apply, (target, order), {})
+
+
+def _apply(state: State, host: PyinfraHost, target: Target, order: Order) -> bool:  # noqa: ARG001 - pyinfra gives both or none
+    """pyinfra's way of calling: whether it went well."""
+    try:
+        outcome = converge.apply(target, OpenConnection(host), order)
+    except NearsocketError as error:
+        _say(host, _line(error.message, error.hint))
+        return False
+    _tell(host, outcome, False)
+    return outcome.error is None
+
+
+def _target(host: PyinfraHost) -> tuple[Target, schema.HostData]:
+    data: dict[str, Any] = host.data.dict()
+    target, _ = pyinfra_inventory.member(host.name, "ssh", list(host.groups), data, "pyinfra data")
+    return target, schema.read_data(data, "pyinfra data")
+
+
+def _asks() -> bool:
+    """Whether a person sees the plan before it is carried out, or sees nothing but it: then it has to be shown."""
+    return not {"-y", "--yes"} & set(sys.argv) or "--dry" in sys.argv
+
+
+def _inventory(state: State) -> Path:
+    """The inventory's file: the first that pyinfra's command line names; the current folder where it names none."""
+    named = (Path(word) for word in sys.argv[1:] if word.endswith((".py", ".yaml", ".yml")))
+    return next((path.resolve() for path in named if path.is_file()), Path(state.cwd or "."))
+
+
+def _tell(host: PyinfraHost, outcome: Outcome, diff: bool) -> None:
+    """What was or would be changed, each host's lines together."""
+    text = io.StringIO()
+    for note in outcome.notes:
+        text.write(f"    note: {one_line(note)}\n")
+    for change in outcome.changes:
+        text.write(f"    {change}\n")
+    if diff and outcome.diff:
+        text.write(visible(outcome.diff))
+    count = len(outcome.changes)
+    verb = "pending" if outcome.dry else "made" if outcome.error is None else "begun"
+    summary = (
+        f"{count} change{'' if count == 1 else 's'} {verb}, generation {outcome.previous or 'none'} to {outcome.number or 'none'}"
+    )
+    states = ", ".join(f"{unit} {now}" for unit, now in outcome.states.items())
+    _say(host, summary + (f"; {states}" if states and not outcome.dry else ""))
+    click.echo(text.getvalue(), nl=False, err=True)
+    if outcome.error and not outcome.dry:
+        _say(host, _line(outcome.error, outcome.hint))
+
+
+def _say(host: PyinfraHost, line: str) -> None:
+    click.echo(f"{host.print_prefix}{one_line(line)}", err=True)
+
+
+def _line(message: str, hint: str | None) -> str:
+    return one_line(message + (f" ({hint})" if hint else ""))
+
+
+def _title(part: Part | None) -> str:
+    return {None: "make the generation real", Part.TUNE: "tune the host", Part.ENGINE: "serve", Part.IMAGE: "pull images"}[part]

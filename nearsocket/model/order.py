@@ -1,0 +1,87 @@
+"""What the control side asks a server's apply for, `nearsocket.order/1`: one line of JSON on the program's standard input. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from nearsocket.model import generation
+from nearsocket.model.errors import NearsocketError
+from nearsocket.model.generation import Generation
+from nearsocket.model.text import one_line
+
+SCHEMA = "nearsocket.order/1"
+
+
+class Part(str, enum.Enum):
+    """A part that can be applied alone: the host's tuning, the replicas, or just their images on the host."""
+
+    TUNE = "tune"
+    ENGINE = "engine"
+    IMAGE = "image"
+
+
+@dataclass(frozen=True)
+class Order:
+    """One apply. `generation` None: go back to generation `number` (None: the one before). `part`: only that part of it.
+
+    `dry`: write nothing, say everything. `allow_removals`: replicas may be taken out. `force`: an older commit of the inventory
+    may win. `reload_risk`: why a daemon-reload must not happen now (which container it could strip of its GPUs); None where it may.
+    `lock_wait_s`: how long to wait for another apply on the same host.
+    """
+
+    generation: Optional[Generation] = None
+    number: Optional[int] = None
+    part: Optional[Part] = None
+    dry: bool = False
+    allow_removals: bool = False
+    force: bool = False
+    reload_risk: Optional[str] = None
+    lock_wait_s: float = 0.0
+
+    def to_json(self) -> str:
+        """One line."""
+        made = self.generation
+        value: dict[str, Any] = {
+            "schema": SCHEMA,
+            "manifest": made.manifest.to_json() if made else None,
+            "contents": {path: base64.b64encode(data).decode() for path, data in made.contents.items()} if made else {},
+            "number": self.number,
+            "part": self.part.value if self.part else None,
+            "dry": self.dry,
+            "allow_removals": self.allow_removals,
+            "force": self.force,
+            "reload_risk": self.reload_risk,
+            "lock_wait_s": self.lock_wait_s,
+        }
+        return json.dumps(value, sort_keys=True) + "\n"
+
+
+def from_json(text: str) -> Order:
+    """The order that `to_json` wrote, each content held against the manifest. Raises NearsocketError for anything else."""
+    try:
+        value: dict[str, Any] = json.loads(text)
+        if value.pop("schema") != SCHEMA:
+            raise NearsocketError(f"expected {SCHEMA}, found another schema", "use one version of nearsocket on both sides")
+        manifest, contents = value.pop("manifest"), value.pop("contents")
+        made = _generation(manifest, contents) if manifest is not None else None
+        value["part"] = Part(value["part"]) if value["part"] is not None else None
+        return Order(generation=made, **value)
+    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
+        raise NearsocketError(f"expected {SCHEMA}, found: {one_line(str(error), 100)}") from None
+
+
+def _generation(text: str, contents: dict[str, str]) -> Generation:
+    manifest = generation.from_json(text)
+    decoded = {path: base64.b64decode(data, validate=True) for path, data in contents.items()}
+    if decoded.keys() != {entry.path for entry in manifest.files}:
+        raise NearsocketError("expected the contents of exactly the manifest's files, found others")
+    for entry in manifest.files:
+        if hashlib.sha256(decoded[entry.path]).hexdigest() != entry.sha256 or len(decoded[entry.path]) != entry.size_bytes:
+            raise NearsocketError(f"expected {one_line(entry.path, 80)} with the manifest's hash, found other content")
+    return Generation(manifest, decoded)

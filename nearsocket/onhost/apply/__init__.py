@@ -1,0 +1,1 @@
+"""Making a generation real on a server: one program run, all or nothing, nothing at all where nothing changed."""

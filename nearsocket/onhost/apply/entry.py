@@ -1,0 +1,43 @@
+"""The apply as the program runs it: its own bytes are what gets installed."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+from nearsocket.model import order
+from nearsocket.model.errors import NearsocketError
+from nearsocket.model.outcome import Outcome
+from nearsocket.model.snapshot import Snapshot, Source, SourceStatus
+from nearsocket.model.text import one_line
+from nearsocket.onhost.apply import steps
+from nearsocket.onhost.apply.run import apply, installed
+from nearsocket.onhost.apply.systemctl import Systemctl
+from nearsocket.onhost.apply.tree import Tree
+from nearsocket.onhost.collect.command import CommandTimeout
+
+#: The source that a survey adds to a snapshot.
+INSTALLED = "installed"
+
+
+def own_program() -> bytes:
+    """The zip that runs. Raises OSError."""
+    with Path(sys.argv[0]).open("rb") as stream:
+        return stream.read()
+
+
+def apply_order(text: bytes, holder: str, root: str) -> Outcome:
+    """Carry out the order in that text. Raises NearsocketError for a text that is none."""
+    given = order.from_json(text.decode("utf-8", "replace"))
+    return apply(given, own_program(), Tree(Path(root)), Systemctl(), one_line(holder, 120))
+
+
+def with_installed(snapshot: Snapshot, root: str) -> Snapshot:
+    """The snapshot with the source `installed`: what is in force, and whether the apply of the same would find nothing to do."""
+    try:
+        found = installed(own_program(), Tree(Path(root)), Systemctl())
+        source = Source(SourceStatus.OK, data=dataclasses.asdict(found))
+    except (OSError, CommandTimeout, NearsocketError) as error:
+        source = Source(SourceStatus.ERROR, reason=one_line(steps.said(error), 300))
+    return dataclasses.replace(snapshot, sources={**snapshot.sources, INSTALLED: source})

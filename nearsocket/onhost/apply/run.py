@@ -1,0 +1,159 @@
+"""One apply from order to outcome: lock, read, decide, carry out; and what a survey says of what is installed."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Optional
+
+from nearsocket.model.changes import Difference
+from nearsocket.model.errors import NearsocketError
+from nearsocket.model.generation import Generation
+from nearsocket.model.order import Order, Part
+from nearsocket.model.outcome import Installed, Outcome
+from nearsocket.onhost.apply import build, diff, images, journal, lock, parts, replicas, rollback, state, steps, values, work
+from nearsocket.onhost.apply.state import State
+from nearsocket.onhost.apply.steps import Interrupted, Job
+from nearsocket.onhost.apply.systemctl import Systemctl
+from nearsocket.onhost.apply.tree import Tree
+from nearsocket.onhost.apply.work import Leave, Work
+from nearsocket.onhost.collect.command import CommandTimeout
+
+
+@dataclass
+class Clock:
+    """Seconds that each step took."""
+
+    timings: dict[str, float] = field(default_factory=dict)
+    last: float = field(default_factory=time.monotonic)
+
+    def done(self, step: str) -> None:
+        """The step ended now."""
+        now = time.monotonic()
+        self.timings[step] = round(now - self.last, 4)
+        self.last = now
+
+
+def apply(order: Order, program: bytes, tree: Tree, systemctl: Systemctl, holder: str = "nearsocket apply") -> Outcome:
+    """Carry out the order; every fault of the outside world is in the outcome's `error`."""
+    clock = Clock()
+    try:
+        with lock.shared(tree, order.lock_wait_s) if order.dry else lock.exclusive(tree, holder, order.lock_wait_s):
+            clock.done("lock")
+            return _locked(order, program, tree, systemctl, clock)
+    except NearsocketError as error:
+        return _refused(tree, order, clock, error.message, error.hint)
+    except (OSError, CommandTimeout) as error:
+        return _refused(tree, order, clock, steps.said(error), "nothing was changed")
+
+
+def _refused(tree: Tree, order: Order, clock: Clock, message: str, hint: Optional[str]) -> Outcome:
+    number = tree.number()
+    return Outcome(order.dry, number, number, None, timings=clock.timings, error=message, hint=hint)
+
+
+def _locked(order: Order, program: bytes, tree: Tree, systemctl: Systemctl, clock: Clock) -> Outcome:
+    job = _job(order, program, tree, systemctl)
+    clock.done("read")
+    todo, found, manifest = job.todo, job.found, job.generation.manifest
+    text = diff.unified(
+        (*todo.difference.added, *todo.difference.changed, *todo.difference.removed), found.contents, job.generation.contents
+    )
+    changes = work.listed(todo, job.number, found)
+    outcome = Outcome(order.dry, job.number, found.number, manifest.digest, changes, text, todo.notes)
+    if order.dry:
+        pass
+    elif todo.nothing:
+        steps.discard(found, tree)
+        journal.clear(tree)
+    else:
+        outcome = _carried_out(outcome, job, tree, systemctl, clock)
+    return dataclasses.replace(outcome, states=_states(systemctl, job), timings=clock.timings)
+
+
+def _job(order: Order, program: bytes, tree: Tree, systemctl: Systemctl) -> Job:
+    """What the order comes to here. Raises NearsocketError where it is refused, OSError, CommandTimeout."""
+    back = order.generation is None
+    made, chosen = (order.generation, 0) if order.generation else rollback.find(tree, systemctl, order.number)
+    if order.part in (Part.TUNE, Part.ENGINE):
+        made = parts.merged(_in_force(tree), made, order.part)
+    manifest = made.manifest
+    found = state.read(tree, systemctl, manifest)
+    if order.part is Part.IMAGE:
+        todo = Work(Difference(), images=images.missing(systemctl, manifest.replicas))
+        return Job(todo, found, made, found.number or 0, True, program)
+    settings, notes = values.decide(tree, values.wanted(manifest, made.contents))
+    leave = Leave(order.allow_removals, order.force or back, order.reload_risk)
+    todo = work.decide(found, manifest, hashlib.sha256(program).hexdigest(), leave, settings, notes)
+    if back and found.number != chosen:
+        todo = dataclasses.replace(todo, build=True)  # the same files under another number: still a switch
+    begin = {entry.unit for entry in todo.restart} | set(todo.start)
+    todo = dataclasses.replace(todo, images=images.missing(systemctl, [r for r in manifest.replicas if r.unit in begin]))
+    if not found.damage:
+        replicas.refuse_taken(tree, systemctl, manifest, found.manifest)
+    if not todo.build:
+        return Job(todo, found, made, found.number or 0, True, program)
+    return Job(todo, found, made, chosen or build.next_number(tree, found), back, program)
+
+
+def _in_force(tree: Tree) -> Optional[Generation]:
+    """The generation in force, its files as they were written where they still are. Raises OSError, NearsocketError."""
+    number = tree.number()
+    if number is None:
+        return None
+    manifest = state.manifest_of(tree, number)
+    observed, contents = state.observe(tree, number, manifest)
+    damaged = state.drifted(manifest, observed)
+    if damaged:
+        raise NearsocketError(
+            f"expected generation {number} as it was written, found {damaged[0]} changed by hand",
+            "run deploys/site.py: it puts all right",
+        )
+    return Generation(manifest, contents)
+
+
+def _carried_out(outcome: Outcome, job: Job, tree: Tree, systemctl: Systemctl, clock: Clock) -> Outcome:
+    try:
+        problem = steps.carry_out(job, tree, systemctl, clock.done)
+    except Interrupted as cut:
+        return dataclasses.replace(outcome, number=tree.number(), error=cut.message, hint=cut.hint, wrote=cut.wrote)
+    hint = "the generation is in force; look at the unit's journal, then run this again" if problem else None
+    return dataclasses.replace(outcome, wrote=True, error=problem, hint=hint)
+
+
+def _states(systemctl: Systemctl, job: Job) -> Mapping[str, str]:
+    names = [unit.name for unit in job.generation.manifest.units if unit.start]
+    try:
+        return {name: str(now) for name, now in systemctl.show(names).items()}
+    except (OSError, CommandTimeout):
+        return {name: str(job.found.units[name]) for name in names if name in job.found.units}
+
+
+def installed(program: bytes, tree: Tree, systemctl: Systemctl) -> Installed:
+    """What is in force, and whether an apply of the same would find nothing to do. Raises OSError, CommandTimeout."""
+    found = state.read(tree, systemctl)
+    if found.manifest is None:
+        reasons = tuple(reason for reason in (found.damage, "a cut apply left things behind" if found.void else None) if reason)
+        return Installed(found.number, None, found.program, False, reasons)
+    replicas_here = tuple(replica.name for replica in found.manifest.replicas)
+    digest = found.manifest.digest
+    try:
+        reasons = _reasons(found, program, tree)
+    except NearsocketError as error:
+        reasons = (error.message,)
+    return Installed(found.number, digest, found.program, not reasons, reasons, replicas_here)
+
+
+def _reasons(found: State, program: bytes, tree: Tree) -> tuple[str, ...]:
+    manifest = found.manifest
+    if manifest is None:
+        return ()
+    settings, notes = values.decide(tree, values.wanted(manifest, found.contents))
+    todo = work.decide(found, manifest, hashlib.sha256(program).hexdigest(), Leave(force=True), settings, notes)
+    listed = tuple(str(change) for change in work.listed(todo, found.number or 0, found))
+    waiting = tuple(f"{name} is still starting" for name in todo.wait)
+    left = ("a cut apply left things behind",) if found.void or found.unfinished else ()
+    return (*listed, *waiting, *left)

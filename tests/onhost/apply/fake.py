@@ -1,0 +1,159 @@
+"""A stand-in for systemd and the container runtimes that behaves as they do, its state on the disk so that a dead apply leaves it.
+
+It loads unit files through the managed links, keeps what it loaded until a daemon-reload, starts only what it can load, gives each
+start an invocation id, and writes down every call.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nearsocket.model import programs
+from nearsocket.onhost.collect.command import Output
+
+UNITS = "/etc/systemd/system"
+
+
+class FakeSystem:
+    """`FakeSystem(root)(argv, limit)` answers as the command would."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.file = root / "fake-system.json"
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """`loaded`: unit to the text that systemd has in memory; `active`: unit to `{text, id, state}`; `broken`; `calls`."""
+        if self.file.exists():
+            value: dict[str, Any] = json.loads(self.file.read_text())
+            return value
+        return {"loaded": {}, "active": {}, "calls": [], "broken": [], "containers": [], "images": [], "next": 1}
+
+    def change(self, **values: Any) -> None:
+        """Set parts of the state from outside: what a neighbour or a fault does."""
+        self._save({**self.state, **values})
+
+    def _save(self, state: dict[str, Any]) -> None:
+        new = self.file.with_suffix(".new")
+        new.write_text(json.dumps(state))
+        new.rename(self.file)
+
+    def calls(self, verb: str) -> list[list[str]]:
+        """The calls of that systemctl verb (or runtime) so far."""
+        return [words for words in self.state["calls"] if verb in words[:2]]
+
+    def on_disk(self, unit: str) -> str | None:
+        """The unit's text as systemd would read it now: the link, and through `current`."""
+        link = self.root / UNITS.lstrip("/") / unit
+        if not link.is_symlink():
+            return link.read_text() if link.exists() else None
+        target = str(link.readlink())
+        if not target.startswith(programs.CURRENT + "/"):
+            return None
+        current = self.root / programs.CURRENT.lstrip("/")
+        path = current / target[len(programs.CURRENT) + 1 :]
+        return path.read_text() if path.exists() else None
+
+    def __call__(self, argv: Sequence[str], limit_s: float) -> Output:
+        words = [word for word in argv if word != "--"]
+        state = self.state
+        state["calls"].append(words)
+        self._save(state)
+        if words[0] != "systemctl":
+            return self._runtime(words, state)
+        return getattr(self, "_" + words[1].replace("-", "_"))(words[2:], state)
+
+    def _load(self, unit: str, state: dict[str, Any]) -> str | None:
+        """What systemd has of it; a unit that it does not have is read from the disk on first use."""
+        if unit not in state["loaded"]:
+            text = self.on_disk(unit)
+            if text is not None:
+                state["loaded"][unit] = text
+        loaded: str | None = state["loaded"].get(unit)
+        return loaded
+
+    def _show(self, words: list[str], state: dict[str, Any]) -> Output:
+        blocks = []
+        for unit in words[1:]:
+            text, running = self._load(unit, state), state["active"].get(unit)
+            active = running["state"] if running else ("failed" if unit in state["broken"] else "inactive")
+            stale = text is not None and self.on_disk(unit) not in (None, text)
+            blocks.append(
+                f"Id={unit}\nLoadState={'loaded' if text is not None else 'not-found'}\nActiveState={active}\n"
+                f"SubState={'running' if running else 'dead'}\nResult=success\nInvocationID={running['id'] if running else ''}\n"
+                f"FragmentPath={f'{UNITS}/{unit}' if text is not None else ''}\nDropInPaths=\n"
+                f"NeedDaemonReload={'yes' if stale else 'no'}\n"
+            )
+        self._save(state)
+        return Output(0, "\n".join(blocks), "")
+
+    def _daemon_reload(self, words: list[str], state: dict[str, Any]) -> Output:
+        state["loaded"] = {
+            unit: text
+            for unit in {*state["loaded"], *state["active"]}
+            for text in (self.on_disk(unit) if self.on_disk(unit) is not None else None,)
+            if text is not None
+        }
+        self._save(state)
+        return Output(0, "", "")
+
+    def _start(self, words: list[str], state: dict[str, Any]) -> Output:
+        code, error = 0, ""
+        for unit in words:
+            running = state["active"].get(unit)
+            if running:
+                running["state"] = "active"
+                continue
+            text = self._load(unit, state)
+            if text is None:
+                code, error = 5, f"Failed to start {unit}: Unit {unit} not found."
+            elif unit in state["broken"]:
+                code, error = 1, f"Job for {unit} failed because the control process exited with error code."
+            else:
+                state["active"][unit] = {"text": text, "id": f"{state['next']:032x}", "state": "active"}
+                state["next"] += 1
+        self._save(state)
+        return Output(code, "", error)
+
+    def _stop(self, words: list[str], state: dict[str, Any]) -> Output:
+        for unit in words:
+            state["active"].pop(unit, None)
+        self._save(state)
+        return Output(0, "", "")
+
+    def _restart(self, words: list[str], state: dict[str, Any]) -> Output:
+        self._stop(words, state)
+        return self._start(words, state)
+
+    def _reset_failed(self, words: list[str], state: dict[str, Any]) -> Output:
+        return Output(0, "", "")
+
+    def _runtime(self, words: list[str], state: dict[str, Any]) -> Output:
+        what, name = words[1:3], words[-1]
+        if what == ["container", "inspect"]:
+            there = name in state["containers"]
+            return Output(0 if there else 1, f"/{name}\n" if there else "", "" if there else f"Error: No such container: {name}")
+        if what == ["image", "inspect"]:
+            there = name in state["images"]
+            return Output(0 if there else 1, "sha256:1\n" if there else "", "" if there else f"Error: No such image: {name}")
+        if words[1] == "pull":
+            if name in state.get("unpullable", []):
+                return Output(1, "", f"Error: manifest for {name} not found")
+            state["images"] = [*state["images"], name]
+            self._save(state)
+        if words[1] == "rm":
+            state["containers"] = [container for container in state["containers"] if container != name]
+            self._save(state)
+        return Output(0, "", "")
+
+
+if __name__ == "__main__":
+    # As a command: fake.py ROOT systemctl ...
+    answer = FakeSystem(Path(sys.argv[1]))(sys.argv[2:], 1.0)
+    sys.stdout.write(answer.text)
+    sys.stderr.write(answer.error)
+    sys.exit(answer.code)
