@@ -109,7 +109,7 @@ def test_a_fault_is_one_line_however_long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("0-999999999", "numbers up to 65536"), ("x", "a list such as 0-3,8"), ("3-1", "an ascending range")]
+    ("text", "said"), [("0-999999999", "numbers of at most 65536"), ("x", "a list such as 0-3,8"), ("3-1", "an ascending range")]
 )
 def test_a_list_of_numbers_that_cannot_be_used_says_what_is_wrong(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=f"expected {said}.*, found '{text}'"):
