@@ -4,7 +4,7 @@ VENV ?= .venv
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := $(VENV)/bin
 
-.PHONY: help env audit demo test image-test lab-smoke lab-test lint docs lock wheel clean
+.PHONY: help env audit demo test test-slow image-test lab-smoke lab-test lint docs lock wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ test: env  ## the tests that need no virtual machine, linters included
 
 image-test: env  ## the image kit on the untouched SGLang wheels (downloads 75 MB from the package index)
 	@$(BIN)/python -m pytest -m network tests/image
+
+test-slow: env  ## the tests that take minutes and need no virtual machine
+	@$(BIN)/python -m pytest -m slow tests
 
 lab-smoke: env  ## one lab machine: boot, fault, cure, audit over SSH (minutes)
 	@NEARSOCKET_LAB_PROFILE=small $(BIN)/python -m pytest -m lab tests/lab/test_smoke.py

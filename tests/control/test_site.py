@@ -106,6 +106,7 @@ def test_dry_and_diff_show_it_all_and_write_nothing(site: Site) -> None:
     assert not (site.place / "root/etc/nearsocket").exists()
 
 
+@pytest.mark.slow
 def test_a_removal_needs_leave_and_a_rollback_brings_the_replica_back(site: Site) -> None:
     site.write(TWO)
     assert site.run("site.py", "-y")[0] == 0
@@ -142,6 +143,7 @@ def test_a_unit_that_does_not_start_fails_the_run(site: Site) -> None:
     assert "nearsocket-sglang-a.service is failed" in said
 
 
+@pytest.mark.slow
 def test_images_and_tuning_run_alone(site: Site) -> None:
     site.write(TWO, nearsocket_tune={"swappiness": 1})
     code, said, _ = site.run("pull.py", "-y")

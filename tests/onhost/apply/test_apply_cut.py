@@ -68,7 +68,7 @@ def settle(host: Host, made: Generation) -> None:
     assert host.at(SWAPPINESS).read_text() == ("1" if made is NEW else "60")
 
 
-@pytest.mark.parametrize("drift", [False, True], ids=["clean", "drifted"])
+@pytest.mark.parametrize("drift", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["clean", "drifted"])
 def test_a_cut_at_any_step_leaves_one_generation_or_the_other_and_the_next_run_completes(tmp_path: Path, drift: bool) -> None:
     base = prepared(tmp_path / "base", drift)
     seen = set()
