@@ -23,7 +23,8 @@ from lab.standins.equip import equip as put_standins
 def lab_group() -> None:
     """A two-socket virtual machine as a test host: real kernel, real SSH, no GPU.
 
-    One lab is one machine, or several alike (--hosts). Ports are on the loopback address; nothing is left after `down`.
+    One lab is one machine, or several alike (--hosts). Ports are on the loopback
+    address; nothing but cached images is left after `down`.
     """
 
 

@@ -50,7 +50,10 @@ def _audit(*shown: str) -> Audit:
         verdict = result.of(check)
         _tell(f"     {verdict.id} {verdict.status}")
         _tell(f"       {verdict.summary}")
-    _tell(f"     exit code {result.exit_code}")
+    _tell(
+        f"     exit code {result.exit_code}"
+        + (" (warnings of other checks; the placement is proven)" if result.exit_code == 1 else "")
+    )
     return result
 
 

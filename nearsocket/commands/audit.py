@@ -89,7 +89,8 @@ def audit(
     """
     from_folders = [paths.checks_folder(), *folders]
     with guard.standard_output_kept():
-        checks = check_files.select(check_files.load(from_folders), only)
+        loaded = check_files.load(from_folders)
+        checks = check_files.select(loaded, only)
     if verbose:
         click.echo(f"checks from {one_line(', '.join(map(str, from_folders)), 400)}", err=True)
     inventory = resolve(targets).limited(limit)
@@ -97,6 +98,7 @@ def audit(
     unsaved: list[NearsocketError] = []
     manner = Manner(
         checks=checks,
+        known=frozenset(check.id for check in loaded),
         waivers=inventory.waivers,
         near=near,
         timeout_s=timeout_s,

@@ -57,6 +57,7 @@ class Manner:
     """
 
     checks: tuple[Check, ...]
+    known: frozenset[str] | None = None  # the ids of all checks, those that --only left out included
     waivers: tuple[Waiver, ...] = ()
     near: frozenset[int] | None = None
     timeout_s: float = 60.0
@@ -120,7 +121,7 @@ def conclude(hosts: Sequence[HostReport], targets: Sequence[Target], manner: Man
     }
     hosts = list(hosts)
     findings = {name: hosts[at].findings for name, at in own_names.items()}
-    for warning in waivers.idle(manner.waivers, findings, manner.now().date()):
+    for warning in waivers.idle(manner.waivers, findings, manner.now().date(), manner.known):
         at = own_names[warning.subject]
         shown = scrubbed(warning, manner.scrubber) if manner.scrubber else warning
         # Findings are ordered by id; Python's sort keeps each check's own order.
@@ -232,7 +233,7 @@ def by_hand(ssh: Ssh) -> str:
     """The command line that a person would try."""
     options = [*(["-F", ssh.config_file] if ssh.config_file else []), *(["-i", ssh.key] if ssh.key else [])]
     options += ["-p", str(ssh.port)] if ssh.port else []
-    return shlex.join(["ssh", *options, f"{ssh.user}@{ssh.hostname}" if ssh.user else ssh.hostname, "python3 --version"])
+    return shlex.join(["ssh", *options, "--", f"{ssh.user}@{ssh.hostname}" if ssh.user else ssh.hostname, "python3 --version"])
 
 
 def not_read(name: str, error: TransportError, command_line: str | None = None) -> Finding:

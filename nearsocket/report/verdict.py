@@ -8,7 +8,7 @@ from rich.text import Text
 
 from nearsocket.model.errors import EXIT_CLEAN, EXIT_FAILURES, EXIT_UNKNOWN, EXIT_WARNINGS
 from nearsocket.model.finding import CORE_IDS, Status
-from nearsocket.model.report import Report
+from nearsocket.model.report import HostReport, Report
 from nearsocket.report.text import QUIET, STYLES, Pen, word, wrap
 
 
@@ -32,11 +32,19 @@ def closing(report: Report, pen: Pen) -> Iterator[Text]:
     yield from wrap(Text.assemble(("next: ", "bold"), step), pen.width)
 
 
+def _judged(host: HostReport) -> bool:
+    """Whether there was anything to place: a GPU, an nccl- file, or the user's word that there are GPUs."""
+    return host.host is None or bool(host.host.gpus or host.host.buffers or host.host.near)
+
+
 def _words(report: Report) -> tuple[str, str]:
     """What this exit code means for this report, and the next step (DESIGN, exit codes; `--strict` counts more)."""
     code, status = report.exit_code, report.status
     paste = "paste the remedies, worst first, then audit again"
     learn = "the remedies say how to find out what is unknown; then audit again"
+    if code == EXIT_CLEAN and not any(_judged(host) for host in report.hosts):
+        step = "no GPU seen, so no placement was judged; GPUs of another machine or hidden from here? say --near NODES"
+        return "all pass or not applicable", step
     if code == EXIT_CLEAN:
         return "all pass or not applicable", "audit again after each restart, deploy and driver upgrade"
     if code == EXIT_WARNINGS and status is Status.UNKNOWN:

@@ -17,7 +17,7 @@ from nearsocket.model.read.grouping import SERVANTS
 from nearsocket.model.text import brief
 
 #: What to run where this user could not look into the processes.
-AS_ROOT = "sudo nearsocket audit @local  # from elsewhere: nearsocket audit root@HOST"
+AS_ROOT = "# audit as root: nearsocket audit root@HOST, or with --sudo as a user who may; here: sudo .venv/bin/nearsocket audit"
 #: An idle GPU has some memory in use (an H200: 0.6 GiB); more than this is somebody's.
 IDLE_BYTES = 2 << 30
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")

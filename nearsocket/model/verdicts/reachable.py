@@ -58,7 +58,12 @@ def read_well(host: Host) -> Finding:
         return unknown(host.name, "the snapshot holds no source that was read", evidence, f"nearsocket audit {quoted(host.name)}")
     if late:
         summary = f"read as {who}, but {len(late)} of {len(host.sources)} sources gave no answer: {', '.join(late)}"
-        return warned(host.name, summary, evidence, f"nearsocket audit --timeout 60 {quoted(host.name)}")
+        return warned(
+            host.name,
+            summary,
+            evidence,
+            "# audit this host again with --timeout 180; look at what hangs: ps -eo pid,stat,wchan:30,args | awk '$2 ~ /D/'",
+        )
     refused = f"; {len(denied)} refused to this user: {', '.join(denied)}" if denied else ""
     failed_tools = f"; {len(tools)} ended in an error: {', '.join(tools)}" if tools else ""
     return passed(host.name, f"read as {who}: {count}{refused}{failed_tools}", evidence)

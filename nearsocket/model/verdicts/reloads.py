@@ -16,7 +16,7 @@ _GPU_DEVICE = re.compile(r"/dev/nvidia\d+\Z")
 LINKS = "sudo nvidia-ctk system create-dev-char-symlinks --create-all"
 LISTED = (
     "# start it anew with its GPUs listed, by CDI (Docker 28.3 and newer; older ones need features.cdi):\n"
-    "docker run --device nvidia.com/gpu=all ..."
+    "# then start the containers with: docker run --device nvidia.com/gpu=all ..."
 )
 
 
