@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,7 @@ def test_a_waiver_of_an_id_that_no_check_has_warns_even_under_only(tmp_path: Pat
         f"hosts: [{{name: vm, address: '@local'}}]\nwaivers: [{{id: {id}, reason: known, owner: ops, expires: 2999-01-01}}]\n",
         encoding="utf-8",
     )
-    done = CliRunner().invoke(audit, ["--json", "--only", "kernel.zone-reclaim-mode", str(fleet)], standalone_mode=False)
+    words = [sys.executable, "-m", "nearsocket", "audit", "--json", "--only", "kernel.zone-reclaim-mode", str(fleet)]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
     ids = [finding["id"] for finding in json.loads(done.stdout)["hosts"][0]["findings"]]
     assert ("host.waiver-unused" in ids) is warns
