@@ -34,7 +34,7 @@ def test_the_pages_example_loads_and_judges_a_real_snapshot(tmp_path: Path) -> N
 def test_a_waiver_of_an_id_that_no_check_has_warns_even_under_only(tmp_path: Path, id: str, warns: bool) -> None:
     fleet = tmp_path / "fleet.yaml"
     fleet.write_text(
-        f"hosts: [{{name: vm, address: '@local'}}]\nwaivers: [{{id: {id}, reason: known, owner: ops, expires: 2999-01-01}}]\n",
+        f"hosts: [{{name: vm, local: true}}]\nwaivers: [{{id: {id}, reason: known, owner: ops, expires: 2999-01-01}}]\n",
         encoding="utf-8",
     )
     words = [sys.executable, "-m", "nearsocket", "audit", "--json", "--only", "kernel.zone-reclaim-mode", str(fleet)]
