@@ -96,7 +96,7 @@ def _packages(recipe: Recipe, work: Path, target: Path, mode: str) -> None:
         f"--customize-hook={recipe.customize}",  # the text, not the file: a user namespace may not reach the file
         recipe.suite,
         str(target),
-        mirror.mirror(),
+        *([site] if (site := mirror.mirror()) else []),
     ]
 
     def tell(line: str) -> None:

@@ -1,4 +1,4 @@
-"""Where Debian's packages come from: what apt on this host is configured with, else the project's own name for its mirrors."""
+"""Where Debian's packages come from: what apt on this host is configured with, else mmdebstrap's own default."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import os
 import subprocess
 
 from lab.tools import find
-
-DEFAULT = "http://deb.debian.org/debian"
 
 #: apt's settings that say how the network is reached or how a mirror's dates are judged: the guest's packages take the same way.
 KEPT_SETTINGS = ("Acquire::http::", "Acquire::https::", "Acquire::Check-Valid-Until", "Acquire::Check-Date", "Acquire::Retries")
@@ -20,18 +18,18 @@ def _said(*argv: str) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
-def choose(index_targets: str) -> str:
-    """The Debian mirror named in apt's list of index targets (`label|site|component` a line), else the default."""
+def choose(index_targets: str) -> str | None:
+    """The Debian mirror named in apt's list of index targets (`label|site|component` a line); None where none is named."""
     for line in index_targets.splitlines():
         label, _, rest = line.partition("|")
         site, _, component = rest.partition("|")
         if label == "Debian" and component == "main" and site:
             return site
-    return DEFAULT
+    return None
 
 
-def mirror() -> str:
-    """NEARSOCKET_LAB_MIRROR, else the host's own Debian mirror, else the default."""
+def mirror() -> str | None:
+    """NEARSOCKET_LAB_MIRROR, else the host's own Debian mirror, else None: mmdebstrap's default."""
     named = os.environ.get("NEARSOCKET_LAB_MIRROR")
     return named or choose(_said("apt-get", "indextargets", "--format", "$(LABEL)|$(SITE)|$(COMPONENT)", "Created-By: Packages"))
 

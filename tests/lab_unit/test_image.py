@@ -79,8 +79,8 @@ def test_the_mirror_is_the_hosts_own_for_debian() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "Ubuntu|http://u.example/ubuntu|main\n", "||\n", "Debian||main\n"])
-def test_a_host_without_a_debian_mirror_gets_the_default(said: str) -> None:
-    assert mirror.choose(said) == mirror.DEFAULT
+def test_a_host_without_a_debian_mirror_leaves_the_choice_to_mmdebstrap(said: str) -> None:
+    assert mirror.choose(said) is None
 
 
 def test_the_variable_overrides_the_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
