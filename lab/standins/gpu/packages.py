@@ -102,5 +102,5 @@ def _command(release: str, suite: str, settings: Path, sources: Path, work: Path
         f"--customize-hook=copy-out /tmp/repo {work}",
         suite,
         "/dev/null",
-        mirror.mirror(),
+        *([site] if (site := mirror.mirror()) else []),
     ]
