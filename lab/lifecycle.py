@@ -199,10 +199,13 @@ def _remove(name: str, record: LabRecord | None = None) -> None:
 def _forget_lock(name: str) -> None:
     """Remove the lock file that this command holds, and the state folder where that was the last thing in it."""
     LabFolder(name).lock.unlink(missing_ok=True)
+    folder = state_folder()
     try:
-        state_folder().rmdir()
+        folder.rmdir()
+        if folder.parent.name == "nearsocket":  # the default place: that folder was made for this one
+            folder.parent.rmdir()
     except OSError:
-        pass  # other labs live there
+        pass  # other labs, or other state, live there
 
 
 def down(name: str | None) -> list[str]:

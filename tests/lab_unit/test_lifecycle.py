@@ -188,3 +188,12 @@ def test_a_process_number_in_other_hands_is_left_alone(world: World) -> None:
     finally:
         other.kill()
         other.wait()
+
+
+def test_the_default_place_is_left_as_it_was_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NEARSOCKET_LAB_STATE")
+    monkeypatch.setenv("XDG_STATE_HOME", str(world.folder / "xdg"))
+    lifecycle.up(wish())
+    assert (world.folder / "xdg/nearsocket/lab/lab/lab.json").is_file()
+    lifecycle.down(None)
+    assert list((world.folder / "xdg").iterdir()) == []
