@@ -28,9 +28,6 @@ from nearsocket.model.text import one_line
 from nearsocket.report import json as json_report
 from nearsocket.report import terminal
 
-PASSWORD_VARIABLE = "NEARSOCKET_SUDO_PASSWORD"  # noqa: S105 - the name of a variable, not a password
-DEFAULT_TIMEOUT_S = 60.0
-
 
 @click.command()
 @click.argument("targets", metavar="[TARGET]...", nargs=-1)
@@ -49,20 +46,7 @@ DEFAULT_TIMEOUT_S = 60.0
 @click.option("--limit", multiple=True, metavar="PATTERN", help="Only these hosts or groups of the inventory; may be repeated.")
 @click.option("--strict", is_flag=True, help="Every unknown is 3, every warning 2.")
 @options.near
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=options.Number(1, 3600),
-    default=DEFAULT_TIMEOUT_S,
-    show_default=True,
-    metavar="S",
-    help="Seconds for each host.",
-)
-@click.option("--parallel", type=click.IntRange(1, 256), default=16, show_default=True, metavar="N", help="Hosts at a time.")
-@click.option(
-    "--sudo/--no-sudo", default=None, help=f"Read through sudo, or not, whatever the inventory says. Password: {PASSWORD_VARIABLE}."
-)
-@click.option("--ask-sudo-password", is_flag=True, help="Ask for sudo's password once, for all hosts.")
+@options.reaching
 @click.option("-q", "--quiet", is_flag=True, help="Only what is wrong.")
 @click.option("-v", "--verbose", is_flag=True, help="Every finding, its evidence whole.")
 def audit(
@@ -131,15 +115,15 @@ def with_sudo(targets: Sequence[Target], wanted: bool | None, ask: bool) -> tupl
             "--ask-sudo-password: expected a host that is read through sudo, found none",
             "add --sudo, or `sudo: true` in the inventory",
         )
-    password = os.environ.get(PASSWORD_VARIABLE) or None
+    password = os.environ.get(options.PASSWORD_VARIABLE) or None
     if ask:
         if not sys.stdin.isatty():
-            raise UsageError("--ask-sudo-password: expected a terminal, found none", f"set {PASSWORD_VARIABLE} instead")
+            raise UsageError("--ask-sudo-password: expected a terminal, found none", f"set {options.PASSWORD_VARIABLE} instead")
         password = click.prompt("sudo password", hide_input=True, err=True)
     if password is None:
         return tuple(targets)
     if "\n" in password:
-        raise UsageError(f"{PASSWORD_VARIABLE}: expected a password of one line, found more")
+        raise UsageError(f"{options.PASSWORD_VARIABLE}: expected a password of one line, found more")
     return tuple(
         dataclasses.replace(target, sudo=dataclasses.replace(target.sudo, password=target.sudo.password or password))
         if target.sudo

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from nearsocket.model import cpulist
 from nearsocket.model.text import one_line
 
 _LONGEST_LINE = 1000
+PASSWORD_VARIABLE = "NEARSOCKET_SUDO_PASSWORD"  # noqa: S105 - the name of a variable, not a password
+DEFAULT_TIMEOUT_S = 60.0
 
 
 def say_error(message: str, hint: str | None = None) -> None:
@@ -66,3 +69,18 @@ class Nodes(click.ParamType[frozenset[int]]):
 
 #: The user's word on where the GPUs are.
 near = click.option("--near", type=Nodes(), metavar="NODES", help="The GPUs' nodes, such as 0 or 0-1, where nothing else tells.")
+
+
+def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every command that reads hosts: `timeout_s`, `parallel`, `sudo` and `ask_sudo_password`."""
+    sudo = f"Read through sudo, or not, whatever the inventory says. Password: {PASSWORD_VARIABLE}."
+    limit, many = Number(1, 3600), click.IntRange(1, 256)
+    seconds = "Seconds for each host."
+    for option in (
+        click.option("--ask-sudo-password", is_flag=True, help="Ask for sudo's password once, for all hosts."),
+        click.option("--sudo/--no-sudo", default=None, help=sudo),
+        click.option("--parallel", type=many, default=16, show_default=True, metavar="N", help="Hosts at a time."),
+        click.option("--timeout", "timeout_s", type=limit, default=DEFAULT_TIMEOUT_S, show_default=True, metavar="S", help=seconds),
+    ):
+        command = option(command)
+    return command

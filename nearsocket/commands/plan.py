@@ -10,7 +10,7 @@ import click
 
 from nearsocket import paths
 from nearsocket.commands import options
-from nearsocket.commands.audit import DEFAULT_TIMEOUT_S, PASSWORD_VARIABLE, with_sudo
+from nearsocket.commands.audit import with_sudo
 from nearsocket.control import planning
 from nearsocket.control.targets import resolve
 from nearsocket.model.plan.report import exit_code
@@ -41,20 +41,7 @@ from nearsocket.report import plan_json, terminal
     help="End with 4 where changes are pending on the host, or, with --render, in OUT (not written).",
 )
 @click.option("--limit", multiple=True, metavar="PATTERN", help="Only these hosts or groups of the inventory; may be repeated.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=options.Number(1, 3600),
-    default=DEFAULT_TIMEOUT_S,
-    show_default=True,
-    metavar="S",
-    help="Seconds for each host.",
-)
-@click.option("--parallel", type=click.IntRange(1, 256), default=16, show_default=True, metavar="N", help="Hosts at a time.")
-@click.option(
-    "--sudo/--no-sudo", default=None, help=f"Read through sudo, or not, whatever the inventory says. Password: {PASSWORD_VARIABLE}."
-)
-@click.option("--ask-sudo-password", is_flag=True, help="Ask for sudo's password once, for all hosts.")
+@options.reaching
 def plan(
     target: str,
     folder: Path | None,

@@ -18,7 +18,8 @@ import yaml
 
 from nearsocket import cli, paths
 from nearsocket.cli import main
-from nearsocket.commands.audit import PASSWORD_VARIABLE, with_sudo
+from nearsocket.commands.audit import with_sudo
+from nearsocket.commands.options import PASSWORD_VARIABLE
 from nearsocket.control import program
 from nearsocket.control.target import Ssh, Sudo, Target, Way
 from nearsocket.control.transport.openssh import OpenSsh
