@@ -36,7 +36,8 @@ def converge_host(host: PyinfraHost, templates: Path, part: Part | None = None) 
         leave = Leave(options.allow_removals, options.allow_reload, options.force)
         way = OpenConnection(host)
         snapshot = converge.survey(target, way, options.nearsocket_timeout)
-        ready = converge.prepare(target, snapshot, converge.record(_inventory(host.state)), leave, templates, part)
+        made_by = converge.record(options.nearsocket_inventory or _inventory(host.state))
+        ready = converge.prepare(target, snapshot, made_by, leave, templates, part)
         if ready.order is None:
             _say(host, f"generation {ready.installed.number} is in force and as it should be; 0 changes")
             return
