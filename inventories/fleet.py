@@ -1,4 +1,4 @@
-"""A fleet file for pyinfra: `NEARSOCKET_FLEET=fleet.yaml pyinfra inventories/fleet.py deploys/site.py`; copy these lines, or set it."""
+"""A fleet file for pyinfra: `NEARSOCKET_FLEET=fleet.yaml pyinfra inventories/fleet.py deploys/site.py`, or copy these lines."""
 
 import os
 

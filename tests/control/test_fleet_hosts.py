@@ -24,7 +24,11 @@ groups:
   fast: {sudo: true, serve: {environment: {B: "2"}, binding: none, host_memory: 48GiB}, reserved_cores: 2}
 hosts:
   - {name: gpu1, groups: [fast], port: 22, replicas: [{name: a}, {name: b, gpus: [2, 3], binding: [shm, cumem]}]}
-  - {name: gpu2, address: 192.0.2.1, sudo: {user: svc}, serve: {secrets: {T: {file: /s}}, hooks: {drain: [/usr/bin/lb, x]}}, replicas: []}
+  - name: gpu2
+    address: 192.0.2.1
+    sudo: {user: svc}
+    serve: {secrets: {T: {file: /s}}, hooks: {drain: [/usr/bin/lb, x]}}
+    replicas: []
   - name: gpu3
     sudo: false
     waivers: [{id: memory.near-free, reason: r, owner: o, expires: 2030-01-01}]
