@@ -4,7 +4,7 @@ VENV ?= .venv
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := $(VENV)/bin
 
-.PHONY: help env audit demo test test-slow image-test lab-smoke lab-test lab-standins lint docs lock wheel clean
+.PHONY: help env audit demo test test-slow image-test lab-smoke lab-test lab-standins lab-site lab-power lint docs lock wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -39,7 +39,7 @@ lab-smoke: env  ## one lab machine: boot, fault, cure, audit over SSH (minutes)
 	@NEARSOCKET_LAB_PROFILE=small $(BIN)/python -m pytest -m lab tests/lab/test_smoke.py
 
 lab-test: env  ## every test that runs on the lab's virtual machines (half an hour without KVM)
-	@$(BIN)/python -m pytest -m lab tests/lab --ignore tests/lab/test_standins.py
+	@$(BIN)/python -m pytest -m 'lab and not slow' tests/lab --ignore tests/lab/test_standins.py --ignore tests/lab/test_site.py
 
 lab-standins: env  ## the stand-in engine and GPUs on the lab; young: not every row has been run yet
 	@$(BIN)/python -m pytest -m lab tests/lab/test_standins.py
@@ -49,6 +49,12 @@ lint: env  ## ruff and mypy alone
 
 docs: env  ## write the generated documentation pages anew
 	@$(BIN)/python -m nearsocket.commands.docs docs
+
+lab-site: env  ## deploys/site.py on the lab: two replicas near by force, drift, removal, faults of /etc, a flip of SNC
+	@$(BIN)/python -m pytest -m 'lab and not slow' tests/lab/test_site.py
+
+lab-power: env  ## twenty power cuts in the middle of an apply (up to an hour without KVM)
+	@$(BIN)/python -m pytest -m 'lab and slow' tests/lab/test_power.py
 
 lock:  ## resolve the locks anew (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock

@@ -6,23 +6,18 @@ The machine may be slow: an audit in which a source had no time counts for nothi
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pytest
 
 from lab import lifecycle, state
-from lab.audit import audit
 from lab.standins.engine import image
 from lab.standins.equip import equip
 from lab.standins.gpu import cdi
+from tests.lab.audits import IN_TIME, worst
 from tests.lab.host import LabHost
 
-ORDER = ("fail", "unknown", "warn", "pass", "not-applicable")
-#: The sources that a row on the host's faults rests on, and those that placement alone does (sysfs knows the nodes too).
-IN_TIME = ("nvidia.topo", "nvml", "processes", "nccl.logs")
-PLACED = ("processes", "nccl.logs")
 #: What a finding says where a source had no time: the machine's speed, not the fault, made it.
 LATE = ("in time", "no answer")
 AT_REST = "apt-mark hold libnvidia-compute-standin nvidia-kernel-standin nvidia-utils-standin; sysctl -w kernel.numa_balancing=0"
@@ -67,21 +62,6 @@ HOST_ROWS = (
     Row("packages-not-held", "apt-mark unhold nvidia-kernel-standin", {"driver.package-holds": "warn"}, AT_REST),
     Row("numa-balancing", "sysctl -w kernel.numa_balancing=1", {"kernel.numa-balancing": "warn"}, AT_REST),
 )
-
-
-def worst(machine: str, needs: tuple[str, ...] = PLACED) -> dict[str, tuple[str, str]]:
-    """The worst finding of each id in an audit in which the sources that are needed answered; six audits may be tried."""
-    late: list[str] = []
-    for _attempt in range(6):
-        found: dict[str, tuple[str, str]] = {}
-        for one in audit(machine, None).verdicts:
-            if one.id not in found or ORDER.index(one.status) < ORDER.index(found[one.id][0]):
-                found[one.id] = (one.status, one.summary)
-        unanswered = re.split(r"[:,]? ", found["host.reachable"][1])
-        late = [name for name in needs if name in unanswered]
-        if not late:
-            return found
-    pytest.fail(f"the machine was too slow six times: {', '.join(late)}")
 
 
 def changed(base: Mapping[str, tuple[str, str]], found: Mapping[str, tuple[str, str]]) -> dict[str, str]:
