@@ -92,6 +92,10 @@ class Site:
         """Every port answers a request."""
         assert self.host.sh(ASK % " ".join(map(str, ports))).split() == ["6"] * len(ports)
 
+    def nothing(self, script: str) -> None:
+        """The script finds nothing to print."""
+        assert self.host.sh(f"{script} || :") == ""
+
     def generation(self) -> str:
         """The generation in force, a number; nothing where there is none. It is whole, by its own manifest."""
         number = self.host.sh("readlink /etc/nearsocket/current || :").rpartition("/")[2]

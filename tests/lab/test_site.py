@@ -26,7 +26,8 @@ from tests.lab.sites import CUMEM, Site
 pytestmark = pytest.mark.timeout(1800)
 
 PLACEMENT = ("nccl.buffer-placement", "nccl.placement-enforced", "nccl.cumem-in-force")
-NOT_STARTED = "test ! -e /etc/nearsocket; test ! -e /usr/local/lib/nearsocket; ! ls /etc/systemd/system | grep nearsocket"
+#: What shows anything of nearsocket's on a host: nothing, where it never was.
+TRACES = "ls -d /etc/nearsocket /usr/local/lib/nearsocket /var/lib/nearsocket 2>/dev/null; ls /etc/systemd/system | grep nearsocket"
 
 
 def two(**changes: Any) -> list[dict[str, Any]]:
@@ -77,7 +78,7 @@ def test_the_naive_engine_lands_far_and_is_not_pushed_aside(ready: Site) -> None
     assert found["nccl.buffer-placement"][0] == "fail" and found["nccl.placement-enforced"][0] == "warn"
     said = ready.refused(ready.fleet(two()))
     assert "to be free, found process" in said and "sglang::scheduler" in said
-    ready.host.sh(NOT_STARTED)
+    ready.nothing(TRACES)
 
 
 @pytest.mark.parametrize("runtime", ["docker", "podman"])
@@ -101,8 +102,8 @@ def test_dry_and_diff_show_all_and_write_nothing(ready: Site) -> None:
     assert "+++ b/systemd/nearsocket-sglang-a.service" in ran.said
     assert f"pull image {ready.image}" in ran.said
     assert "start unit nearsocket-sglang-b.service" in ran.said
-    ready.host.sh(NOT_STARTED)
-    ready.host.sh('test -z "$(docker ps --all --quiet)$(docker images --quiet)"')
+    ready.nothing(TRACES)
+    ready.nothing("docker ps --all --quiet; docker images --quiet")
 
 
 def test_what_was_changed_by_hand_is_kept_aside_and_put_right_and_only_its_replica_restarts(served: Site) -> None:
@@ -110,7 +111,7 @@ def test_what_was_changed_by_hand_is_kept_aside_and_put_right_and_only_its_repli
     unit = "nearsocket-sglang-a.service"
     served.host.sh(f"echo '# mine' >>/etc/nearsocket/current/systemd/{unit}; rm /etc/systemd/system/multi-user.target.wants/{unit}")
     said = served.good(fleet)
-    assert f"aside file systemd/{unit} (changed by hand)" in said
+    assert f"keep aside file systemd/{unit} (changed by hand)" in said
     assert f"add link /etc/systemd/system/multi-user.target.wants/{unit}" in said
     assert f"restart unit {unit}" in said
     served.host.sh(f"grep -q '# mine' /var/lib/nearsocket/aside/*/systemd/{unit}")
@@ -125,12 +126,10 @@ def test_a_removal_needs_leave_leaves_no_trace_and_a_rollback_brings_the_replica
     served.serves(30001)
     said = served.good(fleet, "site.py", "--data", "allow_removals=true")
     assert "remove replica b" in said
-    served.host.sh(
-        'test -z "$(docker ps --all --quiet --filter name=nearsocket-sglang-b)"; ! grep nearsocket/shm/b /proc/mounts; '
-        "test ! -e /run/nearsocket/shm/b; test ! -e /run/nearsocket/b; "
-        "! find /etc/systemd /etc/nearsocket/current/ | grep -E 'sglang-b|-b[.]|/b[.]'; "
-        "test -z \"$(systemctl list-units --all --plain --no-legend 'nearsocket*b.*' '*shm-b.mount')\""
-    )
+    served.nothing("docker ps --all --quiet --filter name=nearsocket-sglang-b; grep nearsocket/shm/b /proc/mounts")
+    served.nothing("ls -d /run/nearsocket/shm/b /run/nearsocket/b 2>/dev/null")
+    served.nothing("find /etc/systemd /etc/nearsocket/current/ | grep -E 'sglang-b|-b[.]|/b[.]'")
+    served.nothing("systemctl list-units --all --plain --no-legend 'nearsocket*b.*' '*shm-b.mount'")
     served.settled(fleet)
     assert "generation 2 to 1" in served.good(fleet, "rollback.py")
     assert served.generation() == "1"
@@ -180,7 +179,7 @@ def test_an_etc_that_cannot_be_written_leaves_the_old_generation_serving_and_the
     assert served.generation() == "1"
     assert (served.invocation("a"), served.invocation("b")) == before
     served.serves(30000, 30001)
-    served.host.sh(f"{mend}; ! find /etc /usr/local/lib/nearsocket -name '.nearsocket-new-*' | grep .")
+    served.nothing(f"{mend}; find /etc /usr/local/lib/nearsocket -name '.nearsocket-new-*'")
     assert "generation 1 to 2" in served.good(fleet)
     assert served.generation() == "2"
     served.near("a", (0,), CUMEM)
@@ -232,4 +231,4 @@ def test_a_replica_on_a_socket_without_memory_is_refused_with_the_reason_and_the
     assert "a: " not in done.stdout.partition("refused")[2]
     said = memoryless.refused(memoryless.fleet(two()))
     assert "node 1 near its GPUs has no memory" in said
-    memoryless.host.sh(NOT_STARTED)
+    memoryless.nothing(TRACES)
