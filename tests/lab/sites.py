@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lab import lifecycle, site, state
+import pytest
+
+from lab import lifecycle, site
+from lab.errors import LabError
 from lab.site import Ran
 from lab.standins.engine import image
 from lab.standins.equip import equip
@@ -106,26 +109,31 @@ class Site:
         return number
 
 
-def make(name: str, shape: str = "gpus") -> Site:
-    """A fresh machine with stand-ins and the engine's image in its registry, in no engine; saved as `ready`.
+def fresh(request: pytest.FixtureRequest, profile: str, name: str) -> Site:
+    """A machine with stand-ins and the engine's image in its registry, in no engine; saved as `ready`.
 
-    NEARSOCKET_LAB_SITE names one that is up and was made so before, for work at these tests.
+    NEARSOCKET_LAB_SITE names one that is up in a person's own lab, for work at these tests; it is made so the first time.
     """
+    if profile != "full":
+        pytest.skip("the small image has no container engine")
     named = os.environ.get("NEARSOCKET_LAB_SITE")
-    if named:
-        record, machine = state.find_machine(named)
-        host = LabHost(record, machine)
+    if named is None:
+        request.getfixturevalue("lab_state")
+    record = lifecycle.up(lifecycle.Wish(name=named or name, shape="gpus", timeout_s=600))
+    host = LabHost(record, record.machines[0])
+    try:
         host.reset("ready")
-        return Site(host, host.sh("cat /root/engine-image"))
-    record = lifecycle.up(lifecycle.Wish(name=name, shape=shape, timeout_s=600))
-    machine = record.machines[0]
-    equip(record, machine)
-    site.prepare(record, machine)
-    reference = image.publish(record.name, machine.name, "docker")
-    host = LabHost(record, machine)
+    except LabError:
+        _make_ready(host)
+    return Site(host, host.sh("cat /root/engine-image"))
+
+
+def _make_ready(host: LabHost) -> None:
+    equip(host.record, host.machine)
+    site.prepare(host.record, host.machine)
+    reference = image.publish(host.record.name, host.name, "docker")
     host.sh(f'docker image prune --all --force; test -z "$(docker images --quiet)"; echo {reference} >/root/engine-image; sync')
-    lifecycle.save(record, machine, "ready")
-    return Site(host, reference)
+    lifecycle.save(host.record, host.machine, "ready")
 
 
 def reshaped(made: Site, shape: str) -> Site:

@@ -9,7 +9,6 @@ import random
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
@@ -28,11 +27,9 @@ def wanted(word: str) -> list[dict[str, object]]:
 
 
 @pytest.fixture(scope="module")
-def served(lab_state: Path, profile: str) -> tuple[Site, float]:
+def served(request: pytest.FixtureRequest, profile: str) -> tuple[Site, float]:
     """A machine with one replica that serves from generation 1, saved as `served`; and the seconds that a change of it takes."""
-    if profile != "full":
-        pytest.skip("the small image has no container engine")
-    made = sites.make("power")
+    made = sites.fresh(request, profile, "power")
     made.good(made.fleet(wanted("old"), tune={"swappiness": 10}))
     made.host.sh("sync")
     lifecycle.save(made.host.record, made.host.machine, "served")

@@ -37,11 +37,9 @@ def two(**changes: Any) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def fresh(lab_state: Path, profile: str) -> Site:
+def fresh(request: pytest.FixtureRequest, profile: str) -> Site:
     """The module's machine; each test puts it to where it begins."""
-    if profile != "full":
-        pytest.skip("the small image has no container engine")
-    return sites.make("site")
+    return sites.fresh(request, profile, "site")
 
 
 @pytest.fixture
