@@ -26,7 +26,7 @@ _EXECS = (
 #: The words of a run that was refused since a source had no time on a slow machine; it is to be run again, as it says.
 _BUSY = "run it again; a busy host"
 #: Seconds for reading a machine under emulation, beside others.
-_READ_S = 180
+_READ_S = 400
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,28 @@ def test_a_source_that_others_wait_for_gets_a_third_of_the_whole() -> None:
     assert sources["a"].reason == "no answer in 0.3 s" and sources["b"].text == "read"
 
 
+def test_a_user_who_gives_the_whole_more_time_gives_every_source_and_command_more() -> None:
+    def read(context: Context) -> Source:
+        return Source(SourceStatus.OK, data=[context.end - time.monotonic(), command.patience])
+
+    limits = {}
+    for whole_s in (20.0, 50.0, 150.0):
+        found = run(Job("a", read, 10), Job("b", read, 4, after=("a",)), limit_s=whole_s)
+        limits[whole_s] = [found[name].data for name in ("a", "b")]
+    assert limits[20.0] == [[pytest.approx(20 / 3, abs=1), 1.0], [pytest.approx(4, abs=1), 1.0]]
+    assert limits[50.0] == [[pytest.approx(10, abs=1), 1.0], [pytest.approx(4, abs=1), 1.0]]
+    assert limits[150.0] == [
+        [pytest.approx(30, abs=1), pytest.approx(3, abs=0.01)],
+        [pytest.approx(12, abs=1), pytest.approx(3, abs=0.01)],
+    ]
+    assert command.patience == 1.0
+
+
+def test_a_patient_reader_waits_longer_for_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "patience", 40.0)
+    assert command.run(["sleep", "0.3"], 0.1).code == 0
+
+
 def test_many_sources_with_large_texts_all_arrive() -> None:
     jobs = [Job(str(n), lambda context, n=n: ok_text(str(n) * 300_000)) for n in range(1, 30)]
     sources = run(*jobs)

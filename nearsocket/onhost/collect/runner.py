@@ -12,13 +12,15 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Callable, Optional
 
 from nearsocket.model.snapshot import Source, SourceStatus
-from nearsocket.onhost.collect import children
+from nearsocket.onhost.collect import children, command
 from nearsocket.onhost.collect.command import CommandTimeout
 from nearsocket.onhost.collect.files import Context
 
 #: How many sources are read at once: enough to hide slow commands, few enough to go unnoticed on a serving host.
 WIDTH = 8
 _GRACE_S = 0.2
+#: The whole that the sources' own limits are made for, in seconds. A user who gives more has a slow host: all of them grow with it.
+USUAL_S = 50.0
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def run_jobs(jobs: Sequence[Job], context: Context, deadline: float) -> dict[str
     dying: dict[int, float] = {}
     awaited = {name for job in jobs for name in job.after}
     whole_s = deadline - time.monotonic()
+    patience = max(1.0, whole_s / USUAL_S)
     poller = select.poll()
     while waiting or running:
         now = time.monotonic()
@@ -79,8 +82,8 @@ def run_jobs(jobs: Sequence[Job], context: Context, deadline: float) -> dict[str
                 done[job.name] = Source(SourceStatus.TIMEOUT, reason="not reached within the time limit of the whole")
                 continue
             # What others wait for may not use up the time of the whole: hanging NVML must leave some for the processes.
-            limit_s = min(job.limit_s, whole_s / 3) if job.name in awaited else job.limit_s
-            one = _start(job, replace(context, results=dict(done), end=min(now + limit_s, deadline)))
+            limit_s = min(job.limit_s * patience, whole_s / 3) if job.name in awaited else job.limit_s * patience
+            one = _start(job, replace(context, results=dict(done), end=min(now + limit_s, deadline)), patience)
             running.append(one)
             poller.register(one.fd, select.POLLIN | select.POLLHUP)
         if not running:
@@ -103,8 +106,9 @@ def run_jobs(jobs: Sequence[Job], context: Context, deadline: float) -> dict[str
     return done
 
 
-def _start(job: Job, context: Context) -> _Running:
+def _start(job: Job, context: Context, patience: float) -> _Running:
     def work(fd: int) -> None:
+        command.patience = patience  # this child's alone
         value = asdict(guarded(job.read, context))
         children.send(fd, value)
 
