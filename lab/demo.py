@@ -24,6 +24,8 @@ NAME = "demo"
 DRAWS = 3
 #: How often an audit is repeated in which a source had no time: the machine is emulated, and two engines run on it.
 TRIES = 4
+#: Seconds for reading the machine; a source's own limit grows with it.
+READ_S = 180
 
 PLACEMENT = "nccl.buffer-placement"
 ENFORCED = "nccl.placement-enforced"
@@ -54,7 +56,7 @@ def _on_host(script: str, timeout_s: float = 180.0) -> str:
 def _audit(*shown: str) -> Audit:
     _tell(f"   $ nearsocket {' '.join(command(NAME, None)[3:-1])} inventories/lab.py")
     for _try in range(TRIES):
-        result = audit(NAME, None)
+        result = audit(NAME, None, "--timeout", str(READ_S))
         if all(result.of(check).status != "unknown" for check in shown):
             break
         _tell("     not every source of the host answered in time; again")
