@@ -121,11 +121,18 @@ def fresh(request: pytest.FixtureRequest, profile: str, name: str) -> Site:
         request.getfixturevalue("lab_state")
     record = lifecycle.up(lifecycle.Wish(name=named or name, shape="gpus", timeout_s=600))
     host = LabHost(record, record.machines[0])
-    try:
-        host.reset("ready")
-    except LabError:
+    if not saved(Site(host, ""), "ready"):
         _make_ready(host)
     return Site(host, host.sh("cat /root/engine-image"))
+
+
+def saved(made: Site, snapshot: str) -> bool:
+    """Whether a person's own lab has that snapshot from an earlier session; it is put back then."""
+    try:
+        made.host.reset(snapshot)
+    except LabError:
+        return False
+    return True
 
 
 def _make_ready(host: LabHost) -> None:
