@@ -13,7 +13,7 @@ from lab.audit import Audit, audit, command
 from lab.errors import LabError
 from lab.interrupts import interruptible
 from lab.say import say
-from lab.standins.engine.image import publish
+from lab.standins.engine.image import local
 from lab.standins.equip import equip
 from lab.state import LabRecord
 
@@ -103,7 +103,7 @@ def _deploy(record: LabRecord, fleet: Path) -> tuple[site.Ran, int]:
 
 
 def story(record: LabRecord, image: str) -> None:
-    """Tell the story on the demo's machine, which is up, equipped with stand-ins and has the engine's image in its registry."""
+    """Tell the story on the demo's machine, which is up, equipped with stand-ins and has the engine's image in podman."""
     _step(
         1,
         "A server with two sockets and four GPUs",
@@ -124,7 +124,7 @@ def story(record: LabRecord, image: str) -> None:
         "The same host by deploys/site.py",
         "A fleet file says what is to be served: two replicas, each on the GPUs of a socket. Both nodes are full of page cache.",
     )
-    fleet = site.write_fleet(record, record.machines[0], image, site.replicas())
+    fleet = site.write_fleet(record, record.machines[0], image, site.replicas(runtime="podman"))
     _on_host("lab-fill 0; lab-fill 1")
     _deploy(record, fleet)
     for replica in ("a", "b"):
@@ -155,8 +155,8 @@ def demo(keep: bool) -> None:
         record = lifecycle.up(lifecycle.Wish(name=NAME, shape="gpus", timeout_s=600))
         equip(record, record.machines[0])
         site.prepare(record, record.machines[0])
-        say(NAME, "putting the engine's image into the machine's registry")
-        story(record, publish(NAME, NAME, "docker"))
+        say(NAME, "making the stand-in engine's image")
+        story(record, local(NAME, NAME))
     _tell(
         f"Took {time.monotonic() - started:.0f} s."
         + (f" The machine is up: nearsocket lab ssh {NAME}" if keep else " The machine is gone again.")
