@@ -5,6 +5,7 @@ Twenty boots and forty deploys: `make lab-power`.
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -19,7 +20,8 @@ from tests.lab.sites import CUMEM, Site
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
-CUTS = 20
+#: NEARSOCKET_LAB_CUTS asks for fewer, for work at this test.
+CUTS = int(os.environ.get("NEARSOCKET_LAB_CUTS", "20"))
 
 
 def wanted(word: str) -> list[dict[str, object]]:
@@ -69,4 +71,4 @@ def test_after_a_power_cut_at_any_moment_one_generation_is_whole_and_the_next_ru
         made.near("a", (0,), CUMEM)
         made.settled(fleet)
         seen.append((round(after_s, 1), number))
-    assert {number for _, number in seen} == {"1", "2"}, seen  # cuts on either side of the switch, else the moments were no test
+    assert CUTS < 20 or {number for _, number in seen} == {"1", "2"}, seen  # cuts on either side of the switch, else the moments were no test
