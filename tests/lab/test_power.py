@@ -71,4 +71,5 @@ def test_after_a_power_cut_at_any_moment_one_generation_is_whole_and_the_next_ru
         made.near("a", (0,), CUMEM)
         made.settled(fleet)
         seen.append((round(after_s, 1), number))
-    assert CUTS < 20 or {number for _, number in seen} == {"1", "2"}, seen  # cuts on either side of the switch, else the moments were no test
+    # Cuts on either side of the switch, else the moments were no test.
+    assert CUTS < 20 or {number for _, number in seen} == {"1", "2"}, seen
