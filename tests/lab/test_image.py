@@ -1,4 +1,4 @@
-"""The patched image built by a real Docker on a lab machine, from a base that holds the untouched wheel's files. Full image only.
+"""The patched image built by a real Docker on a lab machine, from a base that holds files of the untouched wheel. Full image only.
 
 The wheel comes from the package index, checked by its hash; the machine itself has no network, so the base gets its digest from a
 registry on the machine's own loopback address.
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import pynvml
 import pytest
 
 from lab import inventory, lifecycle, ssh
@@ -31,6 +32,7 @@ TAG = "sglang-near:lab"
 REGISTRY = "127.0.0.1:5000"
 #: Where Debian's Python looks for packages: the root file system of the base is the guest's own.
 PACKAGES = "/usr/lib/python3/dist-packages"
+#: A folder with what a wheel and its dependencies put beside each other: the guest cannot install any.
 NEARSOCKET = "PYTHONPATH=/opt/nearsocket-cli python3 -B -m nearsocket image"
 #: The folder that the kit edits a file of, and what that file relies on; the rest of SGLang is not looked at.
 EDITED = RELEASE.edits[0].path
@@ -47,16 +49,17 @@ def _tar(entries: dict[str, bytes]) -> bytes:
 
 
 def _program() -> dict[str, bytes]:
-    """The project's own package, its templates, and the one library that its command line needs."""
+    """The project's package laid out as the wheel does it, and the two libraries that this command needs."""
     root = paths.source_folder()
     found = {}
-    for source in (root / "nearsocket", root / "templates"):
+    for source, place in ((root / "nearsocket", "nearsocket"), (root / "templates", "nearsocket/_data/templates")):
         for path in source.rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
-                found[f"opt/nearsocket-cli/{path.relative_to(root)}"] = path.read_bytes()
+                found[f"opt/nearsocket-cli/{place}/{path.relative_to(source)}"] = path.read_bytes()
     library = Path(click.__file__).parent
     for path in library.rglob("*.py"):
         found[f"opt/nearsocket-cli/click/{path.relative_to(library)}"] = path.read_bytes()
+    found["opt/nearsocket-cli/pynvml.py"] = Path(pynvml.__file__).read_bytes()
     return found
 
 
@@ -66,10 +69,11 @@ def _send(host: LabHost, entries: dict[str, bytes]) -> None:
 
 
 def _wheel_files(folder: Path) -> dict[str, bytes]:
-    """The package's Python files of the untouched wheel, by their path in the base."""
+    """Of the untouched wheel: the package around the file that is edited, by its path in the base."""
+    kept = ("sglang/srt/distributed/", f"sglang-{RELEASE.version}.dist-info/")
     with zipfile.ZipFile(checked(RELEASE, folder)) as wheel:
-        names = [name for name in wheel.namelist() if name.startswith(("sglang/", "sglang-")) and not name.endswith(".so")]
-        return {f"var/tmp/base/{name}": wheel.read(name) for name in names if name.endswith((".py", "METADATA", "RECORD"))}
+        names = [name for name in wheel.namelist() if name.startswith(kept) or name in ("sglang/__init__.py", "sglang/version.py")]
+        return {f"var/tmp/base/{name}": wheel.read(name) for name in names}
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +87,7 @@ def prepared(booted: LabRecord, profile: str, tmp_path_factory: pytest.TempPathF
     host.sh(
         f"""lab-registry start
 lab-rootfs >/var/tmp/rootfs.tar; docker import /var/tmp/rootfs.tar plain; rm /var/tmp/rootfs.tar
-cd /var/tmp/base; printf 'FROM plain\\nCOPY . {PACKAGES}/\\nUSER nobody\\n' >Dockerfile; printf Dockerfile >.dockerignore
+cd /var/tmp/base; printf 'FROM plain\\nCOPY . {PACKAGES}/\\nUSER 65534\\n' >Dockerfile; printf Dockerfile >.dockerignore
 docker build -q -t {REGISTRY}/base:1 . 2>/dev/null
 docker push -q {REGISTRY}/base:1
 rm -r /var/tmp/base; sync; echo 3 >/proc/sys/vm/drop_caches""",
@@ -125,7 +129,7 @@ def test_the_command_builds_on_the_base_once_and_the_files_in_the_image_are_prov
     count = f'docker run --rm --network none --entrypoint python3 {{image}} -c "{reader}" {path}'
     assert int(machine.sh(count.format(image=TAG))) > 0
     assert machine.sh(count.format(image=f"{REGISTRY}/base:1")) == "0"
-    assert machine.sh(f"docker image inspect --format '{{{{.Config.User}}}}' {TAG}") == "nobody"
+    assert machine.sh(f"docker image inspect --format '{{{{.Config.User}}}}' {TAG}") == "65534"
 
 
 def test_a_base_with_one_byte_changed_is_refused_and_the_older_image_keeps_its_name(machine: LabHost) -> None:
