@@ -66,8 +66,7 @@ def from_json(value: Any) -> RanksOrder:
             raise NearsocketError(f"expected {SCHEMA}, found another schema")
         places = []
         for one in given.pop("ranks"):
-            one = dict(one, near=tuple(one["near"]), bind=tuple(one["bind"]))
-            places.append(Place(**one))
+            places.append(Place(**dict(one, near=tuple(one["near"]), bind=tuple(one["bind"]))))
         given.update(backend=Backend(given["backend"]), sizes=tuple(given["sizes"]), ranks=tuple(places))
         return RanksOrder(**given)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

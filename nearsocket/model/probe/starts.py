@@ -114,8 +114,8 @@ def order_from_json(text: str) -> ProbeOrder:
             raise NearsocketError(f"expected {ORDER}, found another schema", "use one version of nearsocket on both sides")
         starts = []
         for one in value["starts"]:
-            one = dict(one, ranks=order.from_json(one["ranks"]), argv=tuple(one["argv"]), fill=tuple(one["fill"]))
-            starts.append(StartOrder(**one))
+            ranks = order.from_json(one["ranks"])
+            starts.append(StartOrder(**dict(one, ranks=ranks, argv=tuple(one["argv"]), fill=tuple(one["fill"]))))
         return ProbeOrder(tuple(starts), bool(value["look"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NearsocketError(f"expected {ORDER}, found: {one_line(str(error), 100)}") from None

@@ -12,7 +12,7 @@ from typing import Optional
 import nearsocket
 from nearsocket.model import programs
 from nearsocket.model.probe import starts
-from nearsocket.model.probe.starts import ProbeOrder, StartOrder, Started
+from nearsocket.model.probe.starts import ProbeOrder, Started, StartOrder
 from nearsocket.model.snapshot import Snapshot
 from nearsocket.onhost.apply import disk
 from nearsocket.onhost.collect.files import Context

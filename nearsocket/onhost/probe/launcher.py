@@ -31,7 +31,7 @@ _PR_SET_PDEATHSIG = 1
 #: How long a group is kept once it is done, where nobody says that it may go.
 _HOLD_S = 120.0
 
-#: What `python3 -c` runs: takes the program from standard input into memory (or finds it by its path), never from the current folder.
+#: What `python3 -c` runs: the program comes from standard input into memory, or from its path; never from the current folder.
 START = (
     "import sys,os,json;sys.path[:]=[p for p in sys.path if p];f=os.fdopen(0,'rb',0,closefd=False);h=json.loads(f.readline());"
     "n=h['size'];fd=os.memfd_create('nearsocket') if n else -1\n"

@@ -111,7 +111,9 @@ class StandinRank:
         for start in range(0, len(self.buffer), _BLOCK_BYTES):
             found, right = self.buffer[start : start + _BLOCK_BYTES], self.expected[start : start + _BLOCK_BYTES]
             if found != right:
-                off += [(start + at) // width for at in range(0, len(found), width) if found[at : at + width] != right[at : at + width]]
+                off += [
+                    (start + at) // width for at in range(0, len(found), width) if found[at : at + width] != right[at : at + width]
+                ]
         return (len(off), off[0]) if off else (0, None)
 
     def times(self, count: int) -> list[float]:

@@ -16,7 +16,7 @@ from typing import Any, Callable, Optional
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.probe import starts
 from nearsocket.model.probe.order import to_line
-from nearsocket.model.probe.starts import FOLDER, Row, StartOrder, Started
+from nearsocket.model.probe.starts import FOLDER, Row, Started, StartOrder
 from nearsocket.model.snapshot import Snapshot
 from nearsocket.model.text import one_line
 from nearsocket.onhost.collect import children, command
@@ -51,7 +51,7 @@ def run(order: StartOrder, program: Program, folder: Path, look: Look) -> Starte
     heard = _Heard()
     words = b""
     try:
-        process = _start(order, program, folder)
+        process = _start(order, folder)
     except OSError as error:
         return Started(order.name, failed=f"expected to start {_argv(order, folder)[0]}, found: {error.strerror}")
     children.alive(process.pid)
@@ -87,7 +87,7 @@ def _environment(order: StartOrder, folder: Path) -> dict[str, str]:
     return {name: value.replace(FOLDER, str(folder)) for name, value in order.ranks.environment.items()}
 
 
-def _start(order: StartOrder, program: Program, folder: Path) -> subprocess.Popen[bytes]:
+def _start(order: StartOrder, folder: Path) -> subprocess.Popen[bytes]:
     # LD_PRELOAD and the like count only from a program's start, so what runs bare gets its environment here already.
     mine = {**os.environ, **({} if order.argv else _environment(order, folder))}
     return subprocess.Popen(
