@@ -1,12 +1,36 @@
-"""What a probe measured, as tables of plain text: one line a size."""
+"""What a probe measured, for people: tables of plain text, one line a size, and the findings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from nearsocket.model.probe import planning
+from nearsocket.model.probe.report import ProbeReport
 from nearsocket.model.probe.series import Difference, Series, compare_all, microseconds
 from nearsocket.model.probe.sizes import render
+from nearsocket.model.text import one_line
+
+
+def lines(report: ProbeReport) -> Iterator[str]:
+    """The tables of one report, with a line on what they are."""
+    versions = sorted({f"{key} {value}" for facts in report.facts.values() for key, value in facts.items() if key != "pci"})
+    yield f"{report.kind} on {one_line(report.host, 100)}, {one_line(report.subject, 100)}"
+    if versions:
+        yield one_line(", ".join(versions), 200)
+    if report.sweep:
+        yield from sweep(report.tables)
+    elif report.near:
+        yield from sizes(report.tables.get(planning.CONFIGURED, ()))
+        yield from against(("forced near", "forced far"), report.tables[planning.NEAR], report.tables[planning.FAR])
+    elif report.kind == "lottery":
+        for name, series in report.tables.items():
+            drawn = [draw.where.value for draw in report.draws if draw.name == name]
+            yield f"{name}: {' '.join(drawn)}"
+            yield from sizes(series)
+    elif report.kind == "allreduce":
+        yield from sizes(report.tables.get(planning.CONFIGURED, ()))
+    if report.capped_bytes is not None:
+        yield f"sizes above {render(report.capped_bytes // 64 * 64)} are left out: the free memory does not hold them"
 
 
 def sizes(series: Sequence[Series]) -> Iterator[str]:

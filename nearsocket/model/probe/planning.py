@@ -8,6 +8,7 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Optional
 
 from nearsocket.model.errors import UsageError
 from nearsocket.model.probe.order import Backend, Place, RanksOrder
@@ -56,22 +57,30 @@ class Base:
     container: str = ""
 
 
-def start(base: Base, name: str, number: int, binding: Binding = Binding.CONFIGURED, **more: str) -> StartOrder:
+def start(
+    base: Base, name: str, number: int, binding: Binding = Binding.CONFIGURED, more: Optional[Mapping[str, str]] = None
+) -> StartOrder:
     """One start under that name; `more`: variables on top."""
     files = {} if binding is Binding.CONFIGURED else _FILES
     places = base.places
-    if not base.argv and binding in (Binding.NEAR, Binding.FAR):
-        places = tuple(dataclasses.replace(p, bind=p.near if binding is Binding.NEAR else base.far) for p in places)
+    if binding is not Binding.CONFIGURED:
+        places = tuple(dataclasses.replace(place, bind=_bind(base, place, binding)) for place in places)
+    environment = {**LOG, **base.environment, **files, **(more or {})}
     return StartOrder(
         name,
-        RanksOrder(
-            base.backend, places, base.sizes, base.rounds, base.budget_s, base.limit_s, {**LOG, **base.environment, **files, **more}
-        ),
+        RanksOrder(base.backend, places, base.sizes, base.rounds, base.budget_s, base.limit_s, environment),
         base.argv.get(binding, ()),
         base.python,
         base.runtime,
         f"{base.container}-{number}" if base.container else "",
     )
+
+
+def _bind(base: Base, place: Place, binding: Binding) -> tuple[int, ...]:
+    """What a rank binds itself to: a container's is held from outside."""
+    if base.argv or binding is Binding.NAIVE:
+        return ()
+    return place.near if binding is Binding.NEAR else base.far
 
 
 def contrast(base: Base, number: int = 1) -> tuple[StartOrder, ...]:
@@ -109,18 +118,18 @@ def sweep(base: Base, settings: Sequence[Mapping[str, str]], passes: int = 3, nu
     """Every combination and the replica's own, once in each pass; each pass begins one further on, so that none is always first."""
     every: list[tuple[str, Mapping[str, str]]] = [(CONFIGURED, {}), *((words(one), one) for one in settings)]
     once = dataclasses.replace(base, rounds=1)
-    found = []
+    found: list[StartOrder] = []
     for turn in range(passes):
         shift = turn % len(every)
         for name, values in every[shift:] + every[:shift]:
-            found.append(start(once, name, number + len(found), **values))
+            found.append(start(once, name, number + len(found), more=values))
     return tuple(found)
 
 
 def lottery(base: Base, draws: int, fill: Sequence[int], number: int = 1) -> tuple[StartOrder, ...]:
     """Each draw one start as configured and one naive, in turn; before each the `fill` nodes are filled with page cache."""
     once = dataclasses.replace(base, rounds=1)
-    found = []
+    found: list[StartOrder] = []
     for _ in range(draws):
         for name, binding in ((CONFIGURED, Binding.CONFIGURED), (NAIVE, Binding.NAIVE)):
             found.append(dataclasses.replace(start(once, name, number + len(found), binding), fill=tuple(fill)))

@@ -18,6 +18,8 @@ from nearsocket.model.text import one_line
 ORDER, ANSWER = "nearsocket.probe-order/1", "nearsocket.probe-starts/1"
 #: In words of a command and values of variables: the folder of this start on the server, which holds `env` and `log/`.
 FOLDER = "@FOLDER@"
+#: In words of a command: the container's name of this start.
+NAME = "@NAME@"
 
 
 @dataclass(frozen=True)

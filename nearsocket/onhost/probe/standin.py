@@ -91,7 +91,7 @@ class StandinRank:
 
     def least(self, number: float) -> float:
         """Everyone tells everyone."""
-        return min([number, *(told["number"] for told in self._exchange({"number": number}))])
+        return min([number, *(float(told["number"]) for told in self._exchange({"number": number}))])
 
     def fill(self, size: int) -> None:
         """`i % PERIOD + rank` in lanes of 16 bits."""

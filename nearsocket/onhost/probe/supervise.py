@@ -16,7 +16,7 @@ from typing import Any, Callable, Optional
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.probe import starts
 from nearsocket.model.probe.order import to_line
-from nearsocket.model.probe.starts import FOLDER, Row, Started, StartOrder
+from nearsocket.model.probe.starts import FOLDER, NAME, Row, Started, StartOrder
 from nearsocket.model.snapshot import Snapshot
 from nearsocket.model.text import one_line
 from nearsocket.onhost.collect import children, command
@@ -80,7 +80,8 @@ def run(order: StartOrder, program: Program, folder: Path, look: Look) -> Starte
 
 def _argv(order: StartOrder, folder: Path) -> list[str]:
     words = order.argv or (order.python or sys.executable,)
-    return [word.replace(FOLDER, str(folder)) for word in (*words, "-B", "-c", START)]
+    mine = [word.replace(FOLDER, str(folder)).replace(NAME, order.container) for word in words]
+    return [*mine, "-B", "-c", START]
 
 
 def _environment(order: StartOrder, folder: Path) -> dict[str, str]:
@@ -122,17 +123,16 @@ def _talk(process: subprocess.Popen[bytes], order: StartOrder, program: Program,
                 heard.failed = heard.failed or f"no answer within {order.ranks.limit_s + _GRACE_S:g} s"
                 return kept
             for key, _ in ready:
-                pipe = key.fileobj
-                if pipe is process.stdin:
+                if key.fileobj is process.stdin:
                     sending = _send(process.stdin.fileno(), sending)
                     if not sending:
-                        selector.unregister(pipe)
+                        selector.unregister(process.stdin)
                     continue
                 chunk = os.read(key.fd, 1 << 16)
                 if not chunk:
-                    selector.unregister(pipe)
+                    selector.unregister(key.fileobj)
                     reading -= 1
-                elif pipe is process.stderr:
+                elif key.fileobj is process.stderr:
                     kept = (kept + chunk)[-_WORDS_BYTES:]
                 else:
                     *lines, rest = (rest + chunk)[-_LINE_BYTES:].split(b"\n")
@@ -140,7 +140,7 @@ def _talk(process: subprocess.Popen[bytes], order: StartOrder, program: Program,
                         if _hear(line, heard):
                             heard.seen = look()
                             _send(process.stdin.fileno(), memoryview(b"end\n"))
-    _settle(process, order, heard, kept, end)
+    _settle(process, heard, kept, end)
     return kept
 
 
@@ -174,7 +174,7 @@ def _hear(line: bytes, heard: _Heard) -> bool:
     return False
 
 
-def _settle(process: subprocess.Popen[bytes], order: StartOrder, heard: _Heard, kept: bytes, end: float) -> None:
+def _settle(process: subprocess.Popen[bytes], heard: _Heard, kept: bytes, end: float) -> None:
     """How it ended, where it has not said so itself."""
     try:
         code = process.wait(max(0.1, min(10.0, end - time.monotonic())))
@@ -183,7 +183,8 @@ def _settle(process: subprocess.Popen[bytes], order: StartOrder, heard: _Heard, 
     if heard.failed is None and not heard.pids:
         last = [line for line in decode(kept).splitlines() if line.strip()]
         said = one_line(last[-1].strip(), 300) if last else "nothing said"
-        heard.failed = f"{order.name}: ended with code {code} before it measured: {said}"
+        how = f"ended by signal {-code}" if code < 0 else f"ended with code {code}"
+        heard.failed = f"the ranks' Python {how} before it measured: {said}"
 
 
 def _forget(order: StartOrder) -> None:

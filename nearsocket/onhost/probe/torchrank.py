@@ -115,7 +115,7 @@ class TorchRank:
 
 def _pci(properties: Any) -> Optional[str]:
     """The GPU's address as sysfs writes it; None where this torch does not tell."""
-    numbers = [getattr(properties, f"pci_{name}_id", None) for name in ("domain", "bus", "device")]
-    if any(number is None for number in numbers):
+    try:
+        return f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
+    except AttributeError:
         return None
-    return "{:04x}:{:02x}:{:02x}.0".format(*numbers)
