@@ -78,7 +78,7 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @probe_group.command()
 @click.argument("words", metavar="[TARGET]", nargs=-1)
-@click.option("--rounds", type=click.IntRange(1, 50), default=3, show_default=True, help="How often all sizes are gone through.")
+@click.option("--rounds", type=click.IntRange(1, 50), default=5, show_default=True, help="How often all sizes are gone through.")
 @click.option("--contrast", is_flag=True, help="Also forced near and forced far, in turn.")
 @click.option("--sweep", multiple=True, metavar="NAME=V,V [NAME=V,V ...]", help="Also each combination of these, in turn.")
 @click.option("--passes", type=click.IntRange(2, 50), default=5, show_default=True, help="Starts of each setting in a sweep.")

@@ -36,8 +36,8 @@ class Wish:
     gpus: tuple[int, ...] | None = None
     each: int = 1
     sizes: tuple[int, ...] = sizes.DEFAULT
-    rounds: int = 3
-    budget_s: float = 0.3
+    rounds: int = 5
+    budget_s: float = 0.2
     limit_s: float = 300.0
     environment: Mapping[str, str] = field(default_factory=dict)
     replicas: tuple[str, ...] = ()
@@ -80,8 +80,9 @@ def subjects(host: Host, settings: Settings | None, wish: Wish) -> tuple[Subject
 def bare(host: Host, wish: Wish) -> Subject:
     """Ranks that the host's own Python runs, one on each GPU or `each` of them; on CPUs where there is no GPU and gloo is meant."""
     gpus = sorted(near.usable(host), key=lambda gpu: gpu.pci)
-    if wish.backend is Backend.GLOO:
-        places = [Place(0) for _ in range(max(2, wish.each))]
+    if wish.backend is Backend.GLOO or (wish.backend is Backend.STANDIN and not gpus):
+        known = tuple(sorted(host.near or ()))
+        places = [Place(number, None, known[0] if known else None, known) for number in range(max(2, wish.each))]
     else:
         indices = range(len(gpus)) if wish.gpus is None else wish.gpus
         if any(index >= len(gpus) for index in indices):

@@ -48,8 +48,8 @@ class RanksOrder:
     backend: Backend
     ranks: tuple[Place, ...]
     sizes: tuple[int, ...] = sizes.DEFAULT
-    rounds: int = 3
-    budget_s: float = 0.3
+    rounds: int = 5
+    budget_s: float = 0.2
     limit_s: float = 300.0
     environment: Mapping[str, str] = field(default_factory=dict)
 

@@ -46,8 +46,8 @@ class Base:
     backend: Backend
     places: tuple[Place, ...]
     sizes: tuple[int, ...]
-    rounds: int = 3
-    budget_s: float = 0.3
+    rounds: int = 5
+    budget_s: float = 0.2
     limit_s: float = 300.0
     environment: Mapping[str, str] = field(default_factory=dict)
     far: tuple[int, ...] = ()
