@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 from nearsocket.model.check import check
-from nearsocket.model.finding import Finding, Status, failed, passed, unknown, warned
+from nearsocket.model.finding import Evidence, Finding, Status, failed, passed, unknown, warned
 from nearsocket.model.host import Host
 from nearsocket.model.verdicts.binding import worst
 from nearsocket.model.verdicts.enforced import judge_force
 from nearsocket.model.verdicts.groupfacts import GroupFacts, every_group
 from nearsocket.model.verdicts.groups import AS_ROOT, hidden_processes
-from nearsocket.model.verdicts.placed import judge_group
-from nearsocket.model.verdicts.remedies import bind
+from nearsocket.model.verdicts.placement import NO_BUFFERS, placement_finding
+from nearsocket.model.verdicts.remedies import ask_nccl, bind
 
 
 @check("nccl.buffer-placement")
@@ -38,7 +39,28 @@ def buffer_placement(host: Host) -> Iterable[Finding]:
     **Source**: move_pages(2) or /proc/PID/numa_maps; NCCL src/transport/shm.cc and src/include/alloc.h.
     """
     idle, running = every_group(host)
-    return [idle] if idle else [*map(judge_group, running), *hidden_processes(host)]
+    return [idle] if idle else [*map(_placement, running), *hidden_processes(host)]
+
+
+def _placement(facts: GroupFacts) -> Finding:
+    group, cumem, remedy = facts.group, facts.proven, bind(facts.host, facts.group)
+    if facts.free is not None:
+        return facts.free
+    if facts.files:
+        found = placement_finding(facts.subject, facts.files, None, facts.near, remedy)
+        found = dataclasses.replace(found, evidence=(*found.evidence, *facts.where))
+        if cumem is not None and cumem.status is Status.FAIL and found.status is not Status.FAIL:
+            return cumem
+        if facts.denied and found.status in (Status.PASS, Status.WARN):
+            summary = f"{found.summary}; but the buffers of {facts.denied} could not be read"
+            return unknown(facts.subject, summary, found.evidence, AS_ROOT)
+        return found
+    if cumem is not None:
+        return dataclasses.replace(cumem, evidence=(*cumem.evidence, *facts.where))
+    if facts.denied:
+        return unknown(facts.subject, f"buffers not read: {facts.denied}", facts.where, AS_ROOT)
+    read = Evidence("processes", f"pids {', '.join(str(p.pid) for p in group.processes)}: no ring buffer mapped")
+    return unknown(facts.subject, NO_BUFFERS, (read, *facts.where), ask_nccl(group))
 
 
 @check("nccl.placement-enforced")
