@@ -12,9 +12,9 @@ from nearsocket.model.finding import Evidence, Finding, Status, not_applicable, 
 from nearsocket.model.host import Host, Process
 from nearsocket.model.probe.order import Backend
 from nearsocket.model.probe.starts import Started
+from nearsocket.model.verdicts import proof
 from nearsocket.model.verdicts.groupfacts import GroupFacts
 from nearsocket.model.verdicts.groups import Group
-from nearsocket.model.verdicts.placed import judge_group
 from nearsocket.model.verdicts.placement import Placement
 
 
@@ -52,7 +52,7 @@ def judge(
     host = dataclasses.replace(host, processes=tuple(by_pid.get(p.pid, p) for p in host.processes))
     owner = next((one for one in host.containers if container and one.name == container), None)
     facts = GroupFacts(host, Group(subject, None, ranks, ranks, owner, None))
-    finding = judge_group(facts)
+    finding = proof.placement(facts)
     return finding, _where(facts, finding)
 
 
