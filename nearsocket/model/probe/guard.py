@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection
 from typing import Optional
 
@@ -19,8 +20,9 @@ def holder(host: Host, gpus: Collection[str], filling: bool = False) -> Optional
         held = sorted(set(process.gpus) & set(gpus))
         if held and holds_gpu(host, process):
             return f"{_named(process)} holds GPU {brief(held[0], 20)}"
-    hidden = unlisted_memory(host)
-    if hidden is not None and gpus:
+    mine = dataclasses.replace(host, gpus=tuple(gpu for gpu in host.gpus if gpu.pci in gpus))
+    hidden = unlisted_memory(mine)
+    if hidden is not None:
         return hidden
     if filling:
         for group in groups(host):
