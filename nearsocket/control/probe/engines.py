@@ -19,6 +19,8 @@ from nearsocket.model.text import one_line
 
 def measure(target: Target, order: PrefillOrder, bound: float, children: Children) -> ProbeReport:
     """Ask the engines from the host itself, judge. Raises NearsocketError."""
+    for url in order.urls:
+        prefill.insist_on_http(url)
     answer = prefill.answer_from_json(ask.ask(target, ["prefill"], order.to_json(), order.whole_s + order.request_s, children))
     subject = " against ".join(one_line(url, 80) for url in order.urls)
     finding = dataclasses.replace(prefill.judge(subject, order, answer, bound), id="probe.prefill")

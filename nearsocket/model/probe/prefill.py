@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
+import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from nearsocket.model.errors import NearsocketError
+from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.finding import Evidence, Finding, failed, passed, unknown
 from nearsocket.model.probe import order
 from nearsocket.model.probe.thermal import DEFAULT_LIMITS, Limits
@@ -94,6 +95,17 @@ def answer_from_json(text: str) -> Answer:
         return Answer(tuple(Reading(**one) for one in value["readings"]), value["void"], value["aborted"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NearsocketError(f"expected {ANSWER}, found: {one_line(str(error), 100)}") from None
+
+
+def insist_on_http(url: str) -> None:
+    """Raises UsageError for what is no http address."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        good = parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise UsageError(f"expected an http address such as http://127.0.0.1:30000, found {one_line(url, 80)!r}")
 
 
 def cached(prompt_tokens: int, cached_tokens: Optional[int], most: int) -> Optional[str]:

@@ -41,7 +41,8 @@ def _one(order: StartOrder, own: Program, wanted: bool) -> Started:
     base = Path(programs.RUN)
     if os.geteuid() == 0:
         disk.make_folders(base)
-    folder = Path(tempfile.mkdtemp(prefix="probe-", dir=base if os.geteuid() == 0 else None))
+        _sweep(base)
+    folder = Path(tempfile.mkdtemp(prefix=f"probe-{os.getpid()}-", dir=base if os.geteuid() == 0 else None))
     try:
         (folder / "log").mkdir(0o777)
         (folder / "log").chmod(0o777)  # a container's user may be any
@@ -52,6 +53,14 @@ def _one(order: StartOrder, own: Program, wanted: bool) -> Started:
             return supervise.run(order, own, folder, look if wanted else lambda: None)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(base: Path) -> None:
+    """Remove what a probe that was killed left: a folder whose maker is gone."""
+    for folder in base.glob("probe-*-*"):
+        maker = folder.name.split("-")[1]
+        if maker.isdigit() and not Path(f"/proc/{maker}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def look() -> Snapshot:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
-from nearsocket.model.errors import NearsocketError, UsageError
+from nearsocket.model.errors import NearsocketError
 from nearsocket.model.probe import prefill, thermal
 from nearsocket.model.probe.prefill import FIRST, LAST, MIDDLE, Answer, PrefillOrder, Reading
 from nearsocket.model.probe.thermal import Heat
@@ -154,10 +154,9 @@ class _Engine:
 
     def _ask(self, method: str, path: str, body: Optional[dict[str, Any]]) -> Any:
         """The answer's JSON. Raises NearsocketError, UsageError."""
+        prefill.insist_on_http(self.url)
         parts = urllib.parse.urlsplit(self.url)
-        if parts.scheme != "http" or not parts.hostname:
-            raise UsageError(f"expected an http address such as http://127.0.0.1:30000, found {one_line(self.url, 80)!r}")
-        connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=self.order.request_s)
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=self.order.request_s)
         try:
             data = None if body is None else json.dumps(body).encode("ascii")
             connection.request(method, parts.path.rstrip("/") + path, data, {"Content-Type": "application/json"})
