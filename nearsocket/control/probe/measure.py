@@ -62,7 +62,7 @@ def measure(
     audit.must_have(host, near)
     found = []
     for subject in subjects(host, target.settings, wish):
-        filling = isinstance(what, LotteryWish) and what.fill
+        filling = isinstance(what, LotteryWish) and what.fill and bool(_nodes_to_fill(subject))
         held = guard.holder(host, [place.pci for place in subject.base.places if place.pci], filling)
         if held is not None and not reading.disturb:
             raise NearsocketError(
@@ -128,11 +128,16 @@ def _allreduce(
     )
 
 
-def _lottery(target: Target, subject: Subject, what: LotteryWish, near: frozenset[int] | None, children: Children) -> ProbeReport:
-    nodes = sorted({node for one in subject.base.places for node in one.near}) if what.fill else []
-    if what.fill and (not nodes or not subject.base.far):
+def _nodes_to_fill(subject: Subject) -> tuple[int, ...]:
+    """The near nodes. Raises UsageError where there is none, or none beside them that buffers could spill to."""
+    nodes = tuple(sorted({node for one in subject.base.places for node in one.near}))
+    if not nodes or not subject.base.far:
         raise UsageError("--fill: expected near nodes to fill and others beside them, found none of one kind", "--near NODES")
-    orders = planning.lottery(subject.base, what.draws, nodes)
+    return nodes
+
+
+def _lottery(target: Target, subject: Subject, what: LotteryWish, near: frozenset[int] | None, children: Children) -> ProbeReport:
+    orders = planning.lottery(subject.base, what.draws, _nodes_to_fill(subject) if what.fill else ())
     runs = ask.run_starts(target, ProbeOrder(orders), children)
     draws = tuple(Draw(run.name, _placed(subject, order, run, near)[1], run) for order, run in zip(orders, runs, strict=True))
     findings = [_named("probe.allreduce", allreduce.judge(f"{subject.name}, {run.name}", run)) for run in runs if _wrong(run)]
