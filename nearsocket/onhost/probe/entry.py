@@ -34,7 +34,12 @@ def run(text: str) -> bytes:
 def each(order: ProbeOrder, own: Optional[Program] = None) -> list[Started]:
     """The starts one after the other, each in a folder of its own that goes with it."""
     mine = own or program()
-    return [_one(one, mine, order.look) for one in order.starts]
+    found = []
+    for one in order.starts:
+        found.append(_one(one, mine, order.look))
+        if found[-1].failed == supervise.GONE:
+            break
+    return found
 
 
 def _one(order: StartOrder, own: Program, wanted: bool) -> Started:

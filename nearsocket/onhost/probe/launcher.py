@@ -6,6 +6,7 @@ JSON an event. It ends, and the ranks with it, when the input closes, when the t
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -16,16 +17,15 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn, Optional
 
-from nearsocket.model import cpulist
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.probe import order as orders
 from nearsocket.model.probe.order import RanksOrder, to_line
 from nearsocket.model.text import fault
-from nearsocket.onhost.collect.files import text_or_none
-from nearsocket.onhost.probe import rank as ranks
-from nearsocket.onhost.probe.memory import bind_memory
+from nearsocket.onhost.collect import buffers
+from nearsocket.onhost.probe import child
 
 _PR_SET_PDEATHSIG = 1
 #: How long a group is kept once it is done, where nobody says that it may go.
@@ -124,7 +124,7 @@ class _Group:
             if os.getppid() == parent:
                 os.close(release)
                 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-                held = _rank(self.order, number, port, pairs, writing)
+                held = child.live(self.order, number, port, pairs, writing)
                 os.read(keep, 1)  # until the parent closes it: the communicator is there to be looked at
                 del held
         finally:
@@ -178,57 +178,25 @@ class _Group:
             selector.select(min(_HOLD_S, max(0.0, self.end - time.monotonic())))
 
     def _kill(self) -> None:
+        """End the ranks; a file whose name a rank had no time to take away would keep its memory for good."""
+        named = {path for member in self.members for path in _named_buffers(member.pid)}
         for member in self.members:
             try:
                 os.kill(member.pid, signal.SIGKILL)
                 os.waitpid(member.pid, 0 if member.done else os.WNOHANG)
             except OSError:
                 pass  # it is gone already
+        for path in named:
+            with contextlib.suppress(OSError):
+                Path(path).unlink()
 
 
-def _rank(order: RanksOrder, number: int, port: int, pairs: Mapping[tuple[int, int], Any], writing: int) -> Any:
-    """The child's whole life before it holds; what it holds, since buffers go with their owner."""
-
-    def say(event: Any) -> None:
-        data = memoryview(to_line(event))
-        while data:
-            data = data[os.write(writing, data) :]
-
-    backend = None
+def _named_buffers(pid: int) -> list[str]:
+    """The nccl- files that this rank maps and that still have their names."""
     try:
-        place = order.ranks[number]
-        if place.bind:
-            bind_memory(place.bind)
-            _bind_cpus(place.bind)
-        backend = _backend(order, number, port, pairs)
-        ranks.work(order, number, backend, say)
-    except NearsocketError as error:
-        say({"error": error.message})
-    except BaseException as error:  # torch raises what it likes; the parent wants a line
-        say({"error": fault(error)})
-    return backend
-
-
-def _backend(order: RanksOrder, number: int, port: int, pairs: Mapping[tuple[int, int], Any]) -> ranks.Backend:
-    count, place = len(order.ranks), order.ranks[number]
-    if order.backend is orders.Backend.STANDIN:
-        from nearsocket.onhost.probe.standin import StandinRank
-
-        peers = {b if a == number else a: pairs[a, b][0 if a == number else 1] for a, b in pairs if number in (a, b)}
-        return StandinRank(place, number, count, peers)
-    from nearsocket.onhost.probe.torchrank import TorchRank
-
-    return TorchRank(order.backend, place, number, count, port, order.limit_s)
-
-
-def _bind_cpus(nodes: tuple[int, ...]) -> None:
-    """As numactl --cpunodebind: the nodes' CPUs, as far as this process may use them."""
-    wanted: set[int] = set()
-    for node in nodes:
-        wanted |= cpulist.parse(text_or_none(f"/sys/devices/system/node/node{node}/cpulist") or "")
-    mine = wanted & os.sched_getaffinity(0)
-    if mine:
-        os.sched_setaffinity(0, mine)
+        return [one.file for one in buffers.ranges(buffers.lines(f"/proc/{pid}/maps")) if not one.deleted]
+    except OSError:
+        return []
 
 
 def _how_ended(pid: int) -> str:

@@ -23,10 +23,11 @@ def bind_memory(nodes: Iterable[int]) -> None:
     wanted = tuple(nodes)
     mask = (ctypes.c_ulong * _MASK_WORDS)()
     for node in wanted:
-        mask[node // 64] |= 1 << node % 64
+        if node < 64 * _MASK_WORDS:
+            mask[node // 64] |= 1 << node % 64
     number = _NUMBERS.get(platform.machine())
-    code = errno.ENOSYS
-    if number is not None:
+    code = errno.EINVAL if not any(mask) else errno.ENOSYS
+    if number is not None and any(mask):
         done = _libc.syscall(ctypes.c_long(number), ctypes.c_int(_MPOL_BIND), mask, ctypes.c_ulong(64 * _MASK_WORDS))
         if done == 0:
             return

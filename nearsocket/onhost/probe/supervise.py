@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import selectors
 import subprocess
 import sys
@@ -29,6 +30,9 @@ from nearsocket.onhost.probe.own import Program
 _GRACE_S = 30.0
 _WORDS_BYTES, _LINE_BYTES = 16 << 10, 1 << 20
 _REMOVE_S = 20.0
+#: How often it is seen to that whoever asked still listens: a connection that broke must not leave GPUs busy.
+_PULSE_S = 1.0
+GONE = "whoever asked is gone"
 Look = Callable[[], Optional[Snapshot]]
 
 
@@ -118,9 +122,10 @@ def _talk(process: subprocess.Popen[bytes], order: StartOrder, program: Program,
         selector.register(process.stderr, selectors.EVENT_READ)
         reading = 2
         while reading:
-            ready = selector.select(max(0.0, end - time.monotonic()))
-            if not ready and time.monotonic() >= end:
-                heard.failed = heard.failed or f"no answer within {order.ranks.limit_s + _GRACE_S:g} s"
+            ready = selector.select(max(0.0, min(_PULSE_S, end - time.monotonic())))
+            if time.monotonic() >= end or reader_gone():
+                late = f"no answer within {order.ranks.limit_s + _GRACE_S:g} s"
+                heard.failed = heard.failed or (late if time.monotonic() >= end else GONE)
                 return kept
             for key, _ in ready:
                 if key.fileobj is process.stdin:
@@ -142,6 +147,13 @@ def _talk(process: subprocess.Popen[bytes], order: StartOrder, program: Program,
                             _send(process.stdin.fileno(), memoryview(b"end\n"))
     _settle(process, heard, kept, end)
     return kept
+
+
+def reader_gone() -> bool:
+    """Whether standard output is a pipe that nobody reads any more."""
+    poller = select.poll()
+    poller.register(1, 0)
+    return bool(poller.poll(0))
 
 
 def _send(fd: int, data: memoryview) -> memoryview:

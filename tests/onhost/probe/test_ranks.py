@@ -12,12 +12,14 @@ import pytest
 
 import lab.standins.engine
 from nearsocket.control import program
+from nearsocket.model.errors import NearsocketError
 from nearsocket.model.finding import Status
 from nearsocket.model.probe import allreduce, place
 from nearsocket.model.probe.order import Backend, Place, RanksOrder
 from nearsocket.model.probe.planning import LOG
 from nearsocket.model.probe.starts import ProbeOrder, Started, StartOrder
 from nearsocket.onhost.probe import entry, fill, own, standin, supervise
+from nearsocket.onhost.probe.memory import bind_memory
 
 ENGINE = str(Path(lab.standins.engine.__file__).parent)
 NEAR = frozenset({0})
@@ -100,15 +102,15 @@ def test_a_hang_is_ended_at_its_limit() -> None:
 
 
 def test_no_file_and_no_folder_is_left_whatever_happened() -> None:
-    before = leftovers()
+    before = set(leftovers())
     for fault in ("", "wrong-sum", "dead-rank"):
         run(**{standin.FAULT: fault})
-    assert leftovers() == before
+    assert set(leftovers()) <= before
 
 
 def test_ranks_end_when_whoever_started_them_is_killed() -> None:
     script = "import sys; from tests.onhost.probe.test_ranks import run, standin; run(limit_s=100, **{standin.FAULT: 'hang'})"
-    root = Path(__file__).resolve().parents[3]
+    root, before = Path(__file__).resolve().parents[3], set(leftovers())
     process = subprocess.Popen([sys.executable, "-c", script], cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: len(descendants()) >= 3)  # a parent and two ranks
@@ -117,7 +119,48 @@ def test_ranks_end_when_whoever_started_them_is_killed() -> None:
         process.wait()
     wait_for(lambda: descendants() == set())
     run()  # only a killed program leaves its folder, and the next one takes it away
-    assert leftovers() == []
+    assert set(leftovers()) <= before
+
+
+def test_a_connection_that_breaks_ends_the_ranks() -> None:
+    places = (Place(0, node=0), Place(1, node=0))
+    variables = {"PYTHONPATH": ENGINE, "NCCL_CUMEM_ENABLE": "0", standin.FAULT: "hang"}
+    ranks = RanksOrder(Backend.STANDIN, places, (4096, 8192), 1, 0.02, 100, variables)
+    orders = ProbeOrder(tuple(StartOrder(name, ranks, python=sys.executable) for name in "abc"), look=False)
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from nearsocket.onhost.main import main; main(['probe'])"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=Path(__file__).resolve().parents[3],
+    )
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        process.stdin.write(orders.to_json())
+        process.stdin.close()
+        wait_for(lambda: len(descendants()) >= 3)
+        process.stdout.close()
+        process.wait(30)
+    finally:
+        process.kill()
+        process.wait()
+    assert descendants() == set()
+
+
+def test_a_bound_rank_takes_memory_from_its_nodes_alone() -> None:
+    script = (
+        "from nearsocket.onhost.probe.memory import bind_memory; bind_memory((0,));"
+        "import mmap; held = mmap.mmap(-1, 1 << 16); held[0] = 1; print(open('/proc/self/numa_maps').readline())"
+    )
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[1] == "bind:0"
+
+
+@pytest.mark.parametrize("node", [1023, 5000])
+def test_a_node_that_is_not_there_binds_nothing(node: int) -> None:
+    with pytest.raises(NearsocketError, match=f"expected to bind memory to node {node}, found: Invalid argument"):
+        bind_memory((node,))
 
 
 def wait_for(holds: object, limit_s: float = 30.0) -> None:
