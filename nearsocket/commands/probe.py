@@ -114,9 +114,10 @@ def lottery(words: tuple[str, ...], draws: int, fill: bool, **given: Any) -> int
 
 @probe_group.command()
 @click.argument("words", metavar="[TARGET]", nargs=-1)
-@click.option("--url", default="http://127.0.0.1:30000", show_default=True, help="The engine, as the host itself reaches it.")
+@click.option("--replica", metavar="NAME", help="Of an inventory's replicas, this one.")
+@click.option("--url", help="The engine, as the host itself reaches it; else the inventory's replica, else port 30000.")
 @click.option("--against", metavar="URL", help="A second engine, asked in turn with the first.")
-@click.option("--api", type=click.Choice(["sglang", "openai"]), default="sglang", show_default=True)
+@click.option("--api", type=click.Choice(["sglang", "openai"]), help="Else the replica's engine's, else SGLang's own.")
 @click.option("--lengths", default="9000", show_default=True, help="Tokens of the prompts, such as 9000,37000.")
 @click.option("--repeat", type=click.IntRange(1, 100), default=5, show_default=True, help="Prompts of each length in each part.")
 @click.option(
@@ -130,9 +131,10 @@ def lottery(words: tuple[str, ...], draws: int, fill: bool, **given: Any) -> int
 @_common
 def prefill(
     words: tuple[str, ...],
-    url: str,
+    replica: str | None,
+    url: str | None,
     against: str | None,
-    api: str,
+    api: str | None,
     lengths: str,
     repeat: int,
     bound: float,
@@ -144,17 +146,16 @@ def prefill(
     **given: Any,
 ) -> int:
     """Time cold prompts against a running engine; void where a token came from its cache."""
-    order = PrefillOrder(
-        (url, against) if against else (url,),
-        api,
-        engines.lengths(lengths),
-        repeat,
-        cached_at_most,
-        min(limit_s, 600.0),
-        limit_s,
-        Limits(start_below, abort_at) if guarded else None,
-    )
-    return _each(list(words), given, lambda target, children: [engines.measure(target, order, bound / 100, children)])
+    asked = engines.lengths(lengths)
+    limits = Limits(start_below, abort_at) if guarded else None
+
+    def act(target: Target, children: Children) -> list[ProbeReport]:
+        where, kind = (url, "sglang") if url else engines.found(target, replica, given["timeout_s"], children)
+        urls = (where, against) if against else (where,)
+        order = PrefillOrder(urls, api or kind, asked, repeat, cached_at_most, min(limit_s, 600.0), limit_s, limits)
+        return [engines.measure(target, order, bound / 100, children)]
+
+    return _each(list(words), given, act)
 
 
 def _wish(given: dict[str, Any], rounds: int) -> Wish:

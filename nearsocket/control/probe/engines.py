@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 
-from nearsocket.control import start_record
+from nearsocket.control import audit, start_record
 from nearsocket.control.probe import ask
 from nearsocket.control.target import Target
 from nearsocket.control.transport.process import Children
-from nearsocket.model.errors import UsageError
+from nearsocket.model import read
+from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.host import Engine
+from nearsocket.model.plan.make import plan
 from nearsocket.model.plan.values import ReplicaPlan
 from nearsocket.model.probe import prefill
 from nearsocket.model.probe.prefill import PrefillOrder
 from nearsocket.model.probe.report import ProbeReport
 from nearsocket.model.text import one_line
+
+#: Where SGLang listens unless it is told otherwise.
+DEFAULT_URL = "http://127.0.0.1:30000"
+
+
+def found(target: Target, replica: str | None, timeout_s: float, children: Children) -> tuple[str, str]:
+    """Address and API of the replica that the inventory has for that host (the named one, else its only one).
+
+    SGLang's default where the inventory says nothing of it. Raises NearsocketError, UsageError.
+    """
+    if target.settings is None or not target.settings.replicas:
+        return DEFAULT_URL, "sglang"
+    made = plan(read.host(audit.collect(target, timeout_s, children), target.near), target.settings)
+    if made.refused:
+        raise NearsocketError(f"{made.refusals[0].subject}: {made.refusals[0].reason}", made.refusals[0].hint)
+    chosen = [one for one in made.replicas if replica in (None, one.name)]
+    if len(chosen) != 1:
+        names = ", ".join(one.name for one in made.replicas)
+        raise UsageError(f"{target.name}: expected --replica and one of {names}, found {replica or 'none'!r}")
+    return address(chosen[0]), api(chosen[0])
 
 
 def measure(target: Target, order: PrefillOrder, bound: float, children: Children) -> ProbeReport:

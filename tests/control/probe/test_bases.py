@@ -6,9 +6,11 @@ import dataclasses
 
 import pytest
 
-from nearsocket.control import container
-from nearsocket.control.probe import bases
+from nearsocket.control import audit, container
+from nearsocket.control.probe import bases, engines
 from nearsocket.control.probe.bases import Wish, subjects
+from nearsocket.control.target import Target, Way
+from nearsocket.control.transport.process import Children
 from nearsocket.model import read
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.plan.layers import NEEDS_SYS_NICE
@@ -119,3 +121,13 @@ def test_a_replica_that_is_not_there_is_named() -> None:
 def test_gloo_needs_no_gpu() -> None:
     idle = dataclasses.replace(HOST, gpus=())
     assert len(bases.bare(idle, Wish(Backend.GLOO, "python3")).base.places) == 2
+
+
+def test_a_replicas_address_is_what_its_host_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target("h", Way.LOCAL, settings=SETTINGS)
+    monkeypatch.setattr(audit, "collect", lambda *words: four_on_one_socket())
+    ports = {one.name: one.port for one in plan(HOST, SETTINGS).replicas}
+    assert engines.found(target, "b", 1, Children()) == (f"http://127.0.0.1:{ports['b']}", "sglang")
+    with pytest.raises(UsageError, match="expected --replica and one of a, b"):
+        engines.found(target, None, 1, Children())
+    assert engines.found(Target("h", Way.LOCAL), None, 1, Children()) == (engines.DEFAULT_URL, "sglang")
