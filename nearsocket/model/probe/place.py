@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Optional
 
 from nearsocket.model import read
+from nearsocket.model.containment import same_container
 from nearsocket.model.finding import Evidence, Finding, Status, not_applicable, unknown
 from nearsocket.model.host import Host, Process
 from nearsocket.model.probe.order import Backend
@@ -59,9 +60,10 @@ def judge(
 def _rank(host: Host, started: Started, number: int, container: str) -> Optional[Process]:
     """The process of that rank, with the GPU that the rank itself names: NVML and open devices may name several, or none."""
     pid = started.pids[number]
-    inside = {one.id for one in host.containers if one.name == container} if container else set()
+    inside = [one.id for one in host.containers if one.name == container] if container else []
     for process in host.processes:
-        mine = process.nspid[-1:] == (pid,) and process.container in inside if container else process.pid == pid
+        there = any(same_container(id, process.container) for id in inside)
+        mine = there and process.nspid[-1:] == (pid,) if container else process.pid == pid
         if mine:
             pci = _text(started.facts.get(number, {}), "pci")
             return dataclasses.replace(process, gpus=(pci,)) if pci and host.gpu(pci) is not None else process

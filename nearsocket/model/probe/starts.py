@@ -57,7 +57,7 @@ class ProbeOrder:
 
 
 #: Around a start: the look, the container's end; and to fill a node.
-AROUND_S, FILL_S = 60.0, 180.0
+AROUND_S, FILL_S = 150.0, 180.0
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from nearsocket.onhost.probe.launcher import START
 from nearsocket.onhost.probe.own import Program
 
 #: Beyond the ranks' own limit, after which their parent ends them: for the image's start and the parent's last word.
-_GRACE_S = 30.0
+_GRACE_S = 60.0
 _WORDS_BYTES, _LINE_BYTES = 16 << 10, 1 << 20
 _REMOVE_S = 20.0
 #: How often it is seen to that whoever asked still listens: a connection that broke must not leave GPUs busy.
