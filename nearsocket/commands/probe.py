@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import click
-from rich.text import Text
 
-from nearsocket.commands import options
-from nearsocket.commands.audit import with_sudo
-from nearsocket.commands.options import say_error
+from nearsocket.commands import options, probing
 from nearsocket.control.probe import engines, measure
 from nearsocket.control.probe.bases import Wish
 from nearsocket.control.probe.measure import AllreduceWish, LotteryWish, Reading
 from nearsocket.control.target import Target
-from nearsocket.control.targets import LOCAL, resolve
 from nearsocket.control.transport.process import Children
 from nearsocket.model import cpulist
-from nearsocket.model.errors import NearsocketError, UsageError
-from nearsocket.model.exitcode import exit_code, worst_of, worst_status
-from nearsocket.model.finding import Status
+from nearsocket.model.errors import UsageError
 from nearsocket.model.probe import planning, sizes
 from nearsocket.model.probe.order import Backend
 from nearsocket.model.probe.prefill import PrefillOrder
 from nearsocket.model.probe.report import ProbeReport
 from nearsocket.model.probe.thermal import Limits
 from nearsocket.model.text import one_line
-from nearsocket.report import findings as pages
-from nearsocket.report import probe as tables
-from nearsocket.report import probe_json
-from nearsocket.report.terminal import console
-from nearsocket.report.text import Pen
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -62,18 +49,7 @@ def ranks(command: Callable[..., Any]) -> Callable[..., Any]:
         options.near,
     ):
         command = option(command)
-    return _common(command)
-
-
-def _common(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Write nearsocket.probe/1 to standard output, nothing else."),
-        click.option("--limit", multiple=True, metavar="PATTERN", help="Only these hosts or groups; may be repeated."),
-        click.option("-v", "--verbose", is_flag=True, help="Every finding, its evidence whole."),
-        options.reaching,
-    ):
-        command = option(command)
-    return command
+    return probing.common(command)
 
 
 @probe_group.command()
@@ -128,7 +104,7 @@ def lottery(words: tuple[str, ...], draws: int, fill: bool, **given: Any) -> int
 @click.option("--abort-at", type=click.IntRange(30, 110), default=85, show_default=True, help="Degrees C to end at.")
 @click.option("--thermal-guard/--no-thermal-guard", "guarded", default=True, help="Watch the GPUs' temperatures by NVML.")
 @click.option("--limit-s", type=options.Number(5, 7200), default=1800.0, show_default=True, help="Seconds for all prompts.")
-@_common
+@probing.common
 def prefill(
     words: tuple[str, ...],
     replica: str | None,
@@ -155,7 +131,7 @@ def prefill(
         order = PrefillOrder(urls, api or kind, asked, repeat, cached_at_most, min(limit_s, 600.0), limit_s, limits)
         return [engines.measure(target, order, bound / 100, children)]
 
-    return _each(list(words), given, act)
+    return probing.each(list(words), given, act)
 
 
 def _wish(given: dict[str, Any], rounds: int) -> Wish:
@@ -194,64 +170,4 @@ def _indices(text: str | None) -> tuple[int, ...] | None:
 
 def _run(words: Sequence[str], wish: Wish, what: AllreduceWish | LotteryWish, given: dict[str, Any]) -> int:
     reading = Reading(given["timeout_s"], given["near"], given["disturb"])
-    return _each(words, given, lambda target, children: measure.measure(target, wish, reading, what, children))
-
-
-@dataclass
-class _Came:
-    """What came of the hosts so far."""
-
-    reports: list[ProbeReport] = field(default_factory=list)
-    codes: list[int] = field(default_factory=list)
-
-
-def _each(words: Sequence[str], given: dict[str, Any], act: Callable[[Target, Children], list[ProbeReport]]) -> int:
-    """Do it host by host: GPUs that are measured side by side would share what is measured. One that fails stops no other."""
-    if len(words) > 1:
-        raise UsageError(f"expected one TARGET, found {len(words)}: {one_line(words[1], 60)!r}")
-    inventory = resolve(words or (LOCAL,)).limited(given["limit"])
-    came, children = _Came(), Children()
-    try:
-        for target in with_sudo(inventory.targets, given["sudo"], given["ask_sudo_password"]):
-            try:
-                reports = act(target, children)
-            except UsageError:
-                raise
-            except NearsocketError as error:
-                say_error(error.message, error.hint)
-                came.codes.append(error.exit_code)
-                continue
-            came.reports += reports
-            if not given["as_json"]:
-                _show(reports, given["verbose"])
-    finally:
-        children.end_all()
-    for report in came.reports:
-        came.codes.append(exit_code(report.findings))
-        if report.unkept is not None:
-            say_error(report.unkept.message, report.unkept.hint)
-            came.codes.append(report.unkept.exit_code)
-    code = worst_of(came.codes)
-    if given["as_json"]:
-        found = [finding.status for report in came.reports for finding in report.findings]
-        status = worst_status(found) if len(came.codes) >= len(came.reports) and found else Status.UNKNOWN
-        click.echo(probe_json.render(came.reports, status, code))
-    return code
-
-
-def _show(reports: Sequence[ProbeReport], verbose: bool) -> None:
-    to = console(sys.stdout)
-    pen = Pen.of(to)
-    for report in reports:
-        for line in tables.lines(report):
-            to.print(line)
-        to.print()
-        for text in pages.problems(report.findings, pen, verbose):
-            to.print(text)
-        for found in report.findings:
-            if found.status in (Status.PASS, Status.NOT_APPLICABLE):
-                to.print(
-                    Text.assemble(pen.mark(found.status), " ", pen.outside(found.id, "bold"), "  ", pen.outside(found.summary))
-                )
-                for piece in found.evidence if verbose else ():
-                    to.print(Text("    ").append_text(pen.outside(f"{piece.source}: {piece.text}", "dim")))
+    return probing.each(words, given, lambda target, children: measure.measure(target, wish, reading, what, children))
