@@ -1,6 +1,6 @@
 """The all-reduce probe on this machine itself, with nothing installed but a Python that has torch: no container, no inventory.
 
-    python3 bench/probe_alone.py [--ranks 2] [--one-gpu] [--env NAME=VALUE ...] [--sizes 12K,48M] [--rounds 3] [--json FILE]
+    python3 bench/probe_alone.py [--ranks 2] [--one-gpu] [--env NAME=VALUE ...] [--sizes 12K,48M] [--rounds 5] [--json FILE]
                                  [--sweep NAME=VALUE,VALUE ...] [--contrast] [--backend nccl|gloo] [--python PYTHON]
 
 `nearsocket probe allreduce @local --python PYTHON` does the same where nearsocket is installed. --one-gpu puts all ranks on the
@@ -100,8 +100,8 @@ def main() -> int:
     parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--sizes", help="such as 12K,1M,48M")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of one start; starts of each setting in a sweep")
-    parser.add_argument("--budget", type=float, default=0.3, help="seconds for one size in one round")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of one start; starts of each setting in a sweep")
+    parser.add_argument("--budget", type=float, default=0.2, help="seconds for one size in one round")
     parser.add_argument("--limit", type=float, default=240.0, help="seconds for one start")
     parser.add_argument("--sweep", nargs="+", metavar="NAME=VALUE,VALUE")
     parser.add_argument("--contrast", action="store_true")

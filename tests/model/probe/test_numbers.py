@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 from hypothesis import assume, given
@@ -121,6 +122,16 @@ def test_a_far_buffer_stands_out_of_the_noise() -> None:
     found = compare(one(5700, 5800, 6870), one(2300, 2310, 2470))
     assert found.exceeds
     assert found.ratio == pytest.approx(2.51, abs=0.01)
+
+
+def test_five_rounds_of_the_same_thing_rarely_differ_and_a_tenth_more_mostly_does() -> None:
+    chance_of = random.Random(1)
+
+    def run(middle: float, scatter: float) -> Series:
+        return one(*(middle * (1 + chance_of.gauss(0, scatter)) for _ in range(5)))
+
+    assert sum(compare(run(100, 0.05), run(100, 0.05)).exceeds for _ in range(5000)) < 25
+    assert sum(compare(run(110, 0.02), run(100, 0.02)).exceeds for _ in range(1000)) > 900
 
 
 def test_only_sizes_that_both_have_are_compared() -> None:
