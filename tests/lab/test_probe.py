@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -11,7 +12,17 @@ from typing import Any
 import pytest
 
 from lab import lifecycle
+from lab.standins.engine import image
 from lab.standins.equip import equip
+from nearsocket.control.probe import measure
+from nearsocket.control.probe.bases import Wish
+from nearsocket.control.probe.measure import AllreduceWish, Reading
+from nearsocket.control.targets import resolve
+from nearsocket.control.transport.process import Children
+from nearsocket.model.finding import Status
+from nearsocket.model.host import Engine
+from nearsocket.model.probe.order import Backend
+from nearsocket.model.settings import GpuChoice, Image, ReplicaSettings, Settings
 from nearsocket.onhost.probe import standin
 from tests.lab.host import LabHost
 
@@ -99,3 +110,17 @@ def test_an_engine_that_runs_is_named_and_nothing_is_started(gpus: LabHost) -> N
         assert "scheduler_TP" in done.stderr
     finally:
         gpus.sh("standin-engine stop")
+
+
+def test_a_replica_is_probed_in_its_own_image_and_its_ranks_are_found_there(gpus: LabHost) -> None:
+    image.load(gpus.record.name, gpus.name, "docker", timeout_s=600)
+    (target,) = resolve([str(ROOT / "inventories" / "lab.py")]).limited([gpus.name]).targets
+    replica = ReplicaSettings("a", Engine.SGLANG, Image(image.NAME), gpus=GpuChoice(count=2), model="/var/lib/weights")
+    wish = Wish(Backend.STANDIN, sizes=(12 << 10,), rounds=2)
+    asked = dataclasses.replace(target, settings=Settings((replica,)))
+    (report,) = measure.measure(asked, wish, Reading(120.0), AllreduceWish(contrast=True), Children())
+    found = {finding.id: finding for finding in report.findings}
+    assert found["probe.allreduce"].status is Status.PASS, found
+    assert found["nccl.buffer-placement"].status is Status.PASS, found
+    assert found["probe.contrast"].summary.startswith("near pays"), found
+    assert gpus.sh("docker ps -aq --filter label=nearsocket.probe | wc -l") == "0"
