@@ -25,7 +25,7 @@ def lines(report: ProbeReport) -> Iterator[str]:
     elif report.kind == "lottery":
         for name, series in report.tables.items():
             drawn = [draw.where.value for draw in report.draws if draw.name == name]
-            yield f"{name}: {' '.join(drawn)}"
+            yield f"{one_line(name, 200)}: {' '.join(drawn)}"
             yield from sizes(series)
     elif report.kind == "allreduce":
         yield from sizes(report.tables.get(planning.CONFIGURED, ()))
@@ -62,7 +62,7 @@ def sweep(table: Mapping[str, Sequence[Series]]) -> Iterator[str]:
     """One table: sizes down, settings across (numbered, named first); a mark where one differs from the setting in force."""
     names = list(table)
     for number, name in enumerate(names):
-        yield f"[{number}] {name}"
+        yield f"[{number}] {one_line(name, 200)}"
     yield "times of the slowest rank; + faster, - slower than [0] beyond the noise"
     yield f"{'size':>9}" + "".join(f"  {f'[{number}]':>10}" for number in range(len(names)))
     own = table.get(planning.CONFIGURED, ())

@@ -13,6 +13,7 @@ from nearsocket.model.finding import Evidence, Finding, Status, not_applicable, 
 from nearsocket.model.host import Host, Process
 from nearsocket.model.probe.order import Backend
 from nearsocket.model.probe.starts import Started
+from nearsocket.model.text import fault
 from nearsocket.model.verdicts import proof
 from nearsocket.model.verdicts.groupfacts import GroupFacts
 from nearsocket.model.verdicts.groups import Group
@@ -44,7 +45,10 @@ def judge(
     if started.seen is None:
         why = started.failed or "the host was not read while the ranks held their communicator"
         return unknown(subject, f"not seen: {why}"), Where.UNKNOWN
-    host = read.host(started.seen, near)
+    try:
+        host = read.host(started.seen, near)
+    except Exception as error:  # a snapshot is outside text; the figures must not go with it
+        return unknown(subject, f"what was read of the host cannot be parsed ({fault(error)})"), Where.UNKNOWN
     ranks = tuple(known for known in (_rank(host, started, number, container) for number in range(len(started.pids))) if known)
     if not ranks or len(ranks) < len(started.pids):
         found = f"{len(ranks)} of {len(started.pids)} ranks are among the processes that were read"

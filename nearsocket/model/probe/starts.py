@@ -11,7 +11,7 @@ from typing import Any, Optional
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.probe import order
 from nearsocket.model.probe.order import RanksOrder
-from nearsocket.model.snapshot import Snapshot
+from nearsocket.model.snapshot import Snapshot, SnapshotError
 from nearsocket.model.snapshot import from_json as snapshot_from_json
 from nearsocket.model.text import one_line
 
@@ -130,7 +130,7 @@ def answer_from_json(text: str) -> tuple[Started, ...]:
         if value["schema"] != ANSWER:
             raise NearsocketError(f"expected {ANSWER}, found another schema", "use one version of nearsocket on both sides")
         return tuple(_started(one) for one in value["starts"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, SnapshotError) as error:
         raise NearsocketError(f"expected {ANSWER}, found: {one_line(str(error), 100)}") from None
 
 

@@ -263,7 +263,10 @@ def test_an_answer_comes_back_from_its_text_whole() -> None:
     assert starts.answer_from_json(starts.answer([run]).decode()) == (run,)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "null", '{"schema": "nearsocket.probe-starts/9", "starts": []}'])
+_SEEN = json.dumps({"schema": starts.ANSWER, "starts": [{**Started("a").to_json(), "seen": {"schema": "other"}}]})
+
+
+@pytest.mark.parametrize("text", ["", "{}", "null", '{"schema": "nearsocket.probe-starts/9", "starts": []}', _SEEN])
 def test_another_answer_is_one_line_of_error(text: str) -> None:
     with pytest.raises(NearsocketError, match=r"expected nearsocket\.probe-starts/1"):
         starts.answer_from_json(text)
