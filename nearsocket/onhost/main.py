@@ -1,5 +1,6 @@
 """The program's entry on a server. `collect` and `survey` print one snapshot as JSON, `apply` reads an order and prints an outcome;
-`image` applies the patch kit or builds the image; `fingerprint`, `relief` and `wait-health` are what units call.
+`image` applies the patch kit or builds the image; `fingerprint`, `relief` and `wait-health` are what units call; `probe`,
+`baseline` and `prefill` measure.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ EXIT_FAILED = 71
 USAGE = (
     "usage: collect|survey [--timeout SECONDS] [--host NAME], apply [--holder WHO], fingerprint --replica NAME, "
     "relief --replica NAME [--policy POLICY] [--nodes LIST] [--timeout SECONDS], "
-    "wait-health --replica NAME [--url URL] [--timeout SECONDS]"
+    "wait-health --replica NAME [--url URL] [--timeout SECONDS], probe, prefill, baseline --digest DIGEST [--keep yes]"
 )
 
 
@@ -68,6 +69,9 @@ def _run(words: Sequence[str]) -> int:
         from nearsocket.onhost import waithealth
 
         return waithealth.main(rest)
+    if action in ("probe", "baseline", "prefill"):
+        _write(_measure(action, rest))
+        return 0
     raise UsageError(f"expected collect or another action, found {one_line(action, 60)!r}")
 
 
@@ -82,6 +86,22 @@ def _collect(rest: Sequence[str], survey: bool) -> int:
         snapshot = entry.with_installed(snapshot, given.get("root", "/"))
     _write(snapshot.to_json(indent=None).encode("ascii") + b"\n")
     return 0
+
+
+def _measure(action: str, rest: Sequence[str]) -> bytes:
+    if action == "baseline":
+        from nearsocket.onhost.probe import baselines
+
+        return baselines.main(rest)
+    options.parse(rest, ())
+    text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    if action == "prefill":
+        from nearsocket.onhost.probe import prefill
+
+        return prefill.run(text)
+    from nearsocket.onhost.probe import entry
+
+    return entry.run(text)
 
 
 def _say(message: str, code: int) -> int:

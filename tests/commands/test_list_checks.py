@@ -12,6 +12,7 @@ from nearsocket.commands import docs
 from nearsocket.commands.list_checks import list_checks
 from nearsocket.control.checks import load
 from nearsocket.model.errors import UsageError
+from nearsocket.model.probe.pages import PAGES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 OWN = 'from nearsocket.model.check import check\n\n\n@check(id="site.own")\ndef own(host):\n    """An \x1b[31mown\x1b[0m rule."""\n'
@@ -57,7 +58,7 @@ def test_a_broken_folder_is_the_commands_error(tmp_path: Path) -> None:
 def test_pages_are_written_once_and_pages_of_no_check_removed(tmp_path: Path) -> None:
     checks = load([ROOT / "checks"])
     first = docs.write(tmp_path, checks)
-    assert len(first) == len(checks) + 2  # the index, and the finding about waivers
+    assert len(first) == len(checks) + 2 + len(PAGES)  # the index, the finding about waivers, those of the probes
     assert docs.write(tmp_path, checks) == []
     own = tmp_path / "notes.md"
     own.write_text("a person's page")
