@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from nearsocket.model.snapshot import SourceStatus, from_json
-from nearsocket.onhost.collect import collect
 from nearsocket.onhost.collect.sources import JOBS
+from nearsocket.onhost.collect.whole import collect
 from tests.onhost.actors import end, line, pair, start
 from tests.onhost.standins import commands, pynvml, tree
 from tests.onhost.test_runtimes import INSPECT, SHOW

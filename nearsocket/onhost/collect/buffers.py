@@ -108,22 +108,33 @@ def ranges(maps: Iterator[bytes]) -> list[Range]:
 
 def by_move_pages(pid: int, one: Range) -> Placement:
     """Ask the kernel for each page's node. Raises OSError (EPERM, ENOSYS, ESRCH ...) where it refuses the whole."""
+    counts: Counter[int] = Counter()
+    for first in range(one.start, one.end, PAGE_BYTES * _AT_ONCE):
+        counts.update(_states(pid, range(first, min(one.end, first + PAGE_BYTES * _AT_ONCE), PAGE_BYTES)))
+    # Negative states are errors of one page: -ENOENT is a page that this process has not touched.
+    return Placement({node: count for node, count in sorted(counts.items()) if node >= 0})
+
+
+def sampled_nodes(pid: int, one: Range, most: int) -> frozenset[int]:
+    """The nodes of at most `most` pages, spread over the mapping. Raises OSError as `by_move_pages`."""
+    step = PAGE_BYTES * max(1, (one.end - one.start) // PAGE_BYTES // most)
+    return frozenset(node for node in _states(pid, range(one.start, one.end, step)) if node >= 0)
+
+
+def _states(pid: int, where: range) -> array.array[int]:
+    """Each address's node, or a negative errno (move_pages(2) with no target nodes)."""
     number = SYSCALL.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, f"no move_pages number for {platform.machine()}")
-    counts: Counter[int] = Counter()
-    for first in range(one.start, one.end, PAGE_BYTES * _AT_ONCE):
-        addresses = array.array("Q", range(first, min(one.end, first + PAGE_BYTES * _AT_ONCE), PAGE_BYTES))
-        states = array.array("i", bytes(4 * len(addresses)))
-        pages = (ctypes.c_uint64 * len(addresses)).from_buffer(addresses)
-        status = (ctypes.c_int * len(addresses)).from_buffer(states)
-        count = ctypes.c_ulong(len(addresses))
-        if _libc.syscall(ctypes.c_long(number), ctypes.c_int(pid), count, pages, None, status, ctypes.c_int(0)) != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
-        counts.update(states)
-    # Negative states are errors of one page: -ENOENT is a page that this process has not touched.
-    return Placement({node: count for node, count in sorted(counts.items()) if node >= 0})
+    addresses = array.array("Q", where)
+    states = array.array("i", bytes(4 * len(addresses)))
+    pages = (ctypes.c_uint64 * len(addresses)).from_buffer(addresses)
+    status = (ctypes.c_int * len(addresses)).from_buffer(states)
+    count = ctypes.c_ulong(len(addresses))
+    if _libc.syscall(ctypes.c_long(number), ctypes.c_int(pid), count, pages, None, status, ctypes.c_int(0)) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return states
 
 
 def by_numa_maps(numa_maps: Iterator[bytes], wanted: Sequence[Range]) -> dict[int, Placement]:
