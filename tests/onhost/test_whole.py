@@ -140,7 +140,7 @@ def test_the_systems_configuration_is_read_through_its_link_and_nothing_else_of_
 
 
 def test_a_directory_of_users_that_hangs_costs_the_name_alone(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import nearsocket.onhost.collect as subject
+    import nearsocket.onhost.collect.whole as subject
 
     monkeypatch.setattr(subject.pwd, "getpwuid", lambda uid: signal.pause())
     began = time.monotonic()
