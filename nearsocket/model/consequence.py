@@ -17,6 +17,8 @@ from nearsocket.model.verdict import Action, Word
 DAY_S = 86400
 #: Restarts for a far start within one window.
 MOST_RESTARTS = 3
+#: What a memory that cannot be read holds for: whatever the files are.
+_ANY = "*"
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def from_json(text: str) -> History:
         value: Any = json.loads(text)
         return History(tuple(sorted(float(moment) for moment in value["restarts"])), bool(value["spent"]), str(value["rendered"]))
     except (KeyError, TypeError, ValueError, AttributeError):
-        return History((float("inf"),), True)
+        return History((float("inf"),), True, _ANY)
 
 
 def decide(
@@ -53,7 +55,7 @@ def decide(
     restarts within `window_s`; once they are used up, one a day. A clock that went back allows nothing that it would not have
     allowed before: moments in the future count as now.
     """
-    if history.rendered != rendered:
+    if history.rendered not in (rendered, _ANY):
         history = History(rendered=rendered)
     if word is not Word.FAR or policy is OnFar.WARN:
         return Action.NONE, "", history
@@ -63,9 +65,9 @@ def decide(
         return Action.NONE, "kept: no other replica of this host serves, and the last one is never restarted", history
     past = tuple(min(moment, now) for moment in history.restarts if moment > now - max(window_s, DAY_S))
     recent = [moment for moment in past if moment > now - window_s]
-    spent = history.spent or len(recent) >= MOST_RESTARTS
-    if spent and any(moment > now - DAY_S for moment in past):
+    if history.spent and any(moment > now - DAY_S for moment in past):
         kept = History(past, True, rendered)
         return Action.NONE, f"kept: restarted {len(past)} times already, and now at most once a day", kept
-    count = "the one of today" if spent else f"{len(recent) + 1} of {MOST_RESTARTS}"
+    count = "the one of today" if history.spent else f"{len(recent) + 1} of {MOST_RESTARTS}"
+    spent = history.spent or len(recent) + 1 >= MOST_RESTARTS
     return Action.RESTART, f"restarted by its policy ({count})", History((*past, now), spent, rendered)

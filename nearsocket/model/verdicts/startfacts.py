@@ -51,6 +51,10 @@ def affinity(facts: GroupFacts) -> Finding:
     if log is None or not parts:
         seen = [Evidence("nccl.logs", "no line on affinity")]
         return unknown(facts.subject, "NCCL's log does not say which CPUs it gave the ranks", seen, ask_nccl(facts.group))
+    lost = [part.process for part in parts if part.process is not None and near.of_process(facts.host, part.process) is None]
+    if lost:
+        summary = f"{who(lost[0])}: the node of its GPU is not known"
+        return unknown(facts.subject, summary, facts.where, "nearsocket audit --near NODES")
     wrong = [part for part in parts if _astray(facts, part)]
     shown = [Evidence(f"NCCL log of {who(part.process)}", _said(part)) for part in parts if part.process is not None]
     if wrong:
@@ -71,7 +75,7 @@ def _astray(facts: GroupFacts, part: RankLog) -> str:
     process = part.process
     home = near.of_process(facts.host, process) if process is not None else None
     if process is None or home is None:
-        return "the node of its GPU is not known"
+        return ""
     wanted, at = near_cpus(facts.host, home), f"its GPU is at node {cpulist.render(home)}"
     for _, told in part.log.affinity:
         cpus = cpulist.parse(told) if told else process.cpus
