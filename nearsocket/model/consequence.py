@@ -65,9 +65,10 @@ def decide(
         return Action.NONE, "kept: no other replica of this host serves, and the last one is never restarted", history
     past = tuple(min(moment, now) for moment in history.restarts if moment > now - max(window_s, DAY_S))
     recent = [moment for moment in past if moment > now - window_s]
-    if history.spent and any(moment > now - DAY_S for moment in past):
+    spent = history.spent or len(recent) >= MOST_RESTARTS
+    if spent and any(moment > now - DAY_S for moment in past):
         kept = History(past, True, rendered)
         return Action.NONE, f"kept: restarted {len(past)} times already, and now at most once a day", kept
-    count = "the one of today" if history.spent else f"{len(recent) + 1} of {MOST_RESTARTS}"
-    spent = history.spent or len(recent) + 1 >= MOST_RESTARTS
-    return Action.RESTART, f"restarted by its policy ({count})", History((*past, now), spent, rendered)
+    count = "the one of today" if spent else f"{len(recent) + 1} of {MOST_RESTARTS}"
+    after = History((*past, now), spent or len(recent) + 1 >= MOST_RESTARTS, rendered)
+    return Action.RESTART, f"restarted by its policy ({count})", after
