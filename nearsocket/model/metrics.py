@@ -27,7 +27,7 @@ def text(value: Mapping[str, object], started: float, judged: float) -> str:
     replica = str(value["replica"])
     rows: dict[str, list[str]] = {name: [] for name, _ in _HEADS}
     word = value["word"] if judged else "unknown"
-    rows["verdict"] = [_row("verdict", {"replica": replica, "word": w}, int(w == word)) for w in _WORDS]
+    rows["verdict"] = [_row("verdict", {"replica": replica, "verdict": w}, int(w == word)) for w in _WORDS]
     held = value["held"] if judged else "unknown"
     rows["held"] = [_row("held", {"replica": replica, "by": w}, int(w == held)) for w in _HELD]
     own = {"replica": replica}

@@ -1,6 +1,6 @@
 """The program's entry on a server. `collect` and `survey` print one snapshot as JSON, `apply` reads an order and prints an outcome;
-`image` applies the patch kit or builds the image; `fingerprint`, `relief`,
-`wait-health`, `verify` and `watch` are what units call; `verdicts` judges running replicas for a person.
+`image` applies the patch kit or builds the image; `fingerprint`, `relief`, `wait-health`, `verify` and `watch` are what units
+call; `verdicts` judges running replicas for a person.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _run(words: Sequence[str]) -> int:
     if action == "watch":
         from nearsocket.onhost.verify import watch
 
-        return watch.main()
+        return watch.main(options.parse(rest, ("root",)).get("root", "/"))
     if action == "verdicts":
         from nearsocket.onhost.verify import byhand
 
