@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Optional
 
 from nearsocket.model.snapshot import Source
+from nearsocket.model.text import decode
 from nearsocket.onhost.collect import children, procfs, redact
-from nearsocket.onhost.collect.files import CUT, Context, absent, decode, ok
+from nearsocket.onhost.collect.files import CUT, Context, absent, ok
 
 _HEAD_BYTES, _TAIL_BYTES = 1 << 20, 256 << 10
 _LOG_CAP, _TOTAL_CAP = 256 << 10, 2 << 20

@@ -8,15 +8,16 @@ page in so many is asked for its node, which costs the same however large the en
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
 from nearsocket.model.parsers import policy
 from nearsocket.onhost.collect import buffers
-from nearsocket.onhost.verify import logs
 
 _SAMPLES = 16
+_MOST_NAMES = 20_000
 _PROC = Path("/proc")
 _STATUS = ("Cpus_allowed_list", "Mems_allowed_list", "CapEff")
 
@@ -25,7 +26,7 @@ def take(pids: Iterable[int], others: Sequence[int], log: str) -> dict[str, Any]
     """The basis as it is now, JSON's own values. `pids`: the processes that the verdict is about; `others`: the replica's other
     ones; `log`: the start's folder. A process that ended is left out."""
     found = {str(pid): entry for pid in sorted(pids) for entry in (_process(pid),) if entry is not None}
-    return {"processes": found, "others": sorted(others), "log": logs.state(log)}
+    return {"processes": found, "others": sorted(others), "log": logs_state(log)}
 
 
 def same(basis: Mapping[str, Any], pids: Sequence[int], log: str) -> Optional[str]:
@@ -37,7 +38,7 @@ def same(basis: Mapping[str, Any], pids: Sequence[int], log: str) -> Optional[st
         for pid in pids:
             if str(pid) not in known and pid not in others and _matters(pid):
                 return f"process {pid} is new"
-        if basis["log"] != logs.state(log):
+        if basis["log"] != logs_state(log):
             return "NCCL's log grew"
         for name in known:
             changed = _changed(int(name), known[name])
@@ -46,6 +47,29 @@ def same(basis: Mapping[str, Any], pids: Sequence[int], log: str) -> Optional[st
     except (KeyError, TypeError, ValueError, AttributeError):
         return "the last verdict's basis cannot be read"
     return None
+
+
+def logs_state(folder: str) -> list[int]:
+    """Names, bytes and newest change (ns) of what lies there: equal states have equal logs. Zeros where it cannot be read."""
+    count = size = newest = 0
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return [0, 0, 0]
+    try:
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                count += 1
+                if count > _MOST_NAMES:
+                    break
+                if count <= 256:  # beyond that the number of names tells a change
+                    found = entry.stat(follow_symlinks=False)
+                    size, newest = size + found.st_size, max(newest, found.st_ctime_ns)
+    except OSError:
+        pass  # it changes while it is looked at
+    finally:
+        os.close(fd)
+    return [count, size, newest]
 
 
 def _process(pid: int) -> Optional[dict[str, Any]]:

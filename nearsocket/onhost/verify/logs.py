@@ -41,29 +41,6 @@ def read(folder: Path, processes: Sequence[Mapping[str, Any]]) -> tuple[list[dic
         os.close(fd)
 
 
-def state(folder: str) -> list[int]:
-    """Names, bytes and newest change (ns) of what lies there: equal states have equal logs. Zeros where it cannot be read."""
-    count = size = newest = 0
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return [0, 0, 0]
-    try:
-        with os.scandir(fd) as entries:
-            for entry in entries:
-                count += 1
-                if count > MOST_NAMES:
-                    break
-                if count <= 256:  # beyond that the number of names tells a change
-                    found = entry.stat(follow_symlinks=False)
-                    size, newest = size + found.st_size, max(newest, found.st_ctime_ns)
-    except OSError:
-        pass  # it changes while it is looked at
-    finally:
-        os.close(fd)
-    return [count, size, newest]
-
-
 def _owners(processes: Sequence[Mapping[str, Any]]) -> dict[int, int]:
     """Process number as NCCL knows it (the innermost namespace's) to the host's; one that two processes have is left out."""
     found: dict[int, set[int]] = {}

@@ -7,6 +7,9 @@ import contextlib
 import dataclasses
 import json
 import os
+import select
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -59,8 +62,6 @@ server.serve_forever()
 @contextlib.contextmanager
 def ranks(channels: int = 2) -> Iterator[tuple[int, int, int]]:
     """The process that started two ranks, and the ranks: they make buffers as NCCL does (lab/guest)."""
-    import subprocess
-
     words = [sys.executable, str(RANKS), "--channels", str(channels)]
     one = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
@@ -72,6 +73,18 @@ def ranks(channels: int = 2) -> Iterator[tuple[int, int, int]]:
         for pipe in (one.stdin, one.stdout):
             if pipe:
                 pipe.close()
+
+
+def kill(pid: int) -> None:
+    """Kill a process of somebody else's and wait until it is dead, which takes a while on a busy machine."""
+    handle = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        poller = select.poll()
+        poller.register(handle, select.POLLIN)
+        assert poller.poll(30_000)
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager

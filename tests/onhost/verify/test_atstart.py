@@ -17,6 +17,7 @@ from nearsocket.model.host import Engine
 from nearsocket.model.settings import OnFar
 from nearsocket.model.start import Start
 from nearsocket.onhost.verify import atstart, gather, policy, publish
+from tests.onhost.verify import machine as machines
 from tests.onhost.verify.machine import Machine, asked, engine, ranks, start
 
 Ranks = tuple[int, int, int]
@@ -194,6 +195,6 @@ def test_a_worker_that_was_killed_is_missed(machine: Machine) -> None:
     with ranks() as found:
         machine.runs(*found)
         machine.gpus(0, found[1:2])
-        os.kill(found[2], signal.SIGKILL)
+        machines.kill(found[2])
         assert prove(machine, quick(verify={"timeout_s": 10})) == 0
     assert (machine.report()["ranks_found"], machine.report()["status"]) == (1, "fail")
