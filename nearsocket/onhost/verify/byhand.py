@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from nearsocket.model.errors import NearsocketError
@@ -18,9 +19,10 @@ from nearsocket.onhost.verify import gather, policy
 SCHEMA = "nearsocket.verdicts/1"
 
 
-def main(words: Sequence[str], tree: Tree = Tree()) -> str:  # noqa: B008 - a frozen value
+def main(words: Sequence[str]) -> str:
     """The JSON text: the verdict of each replica of the generation in force (`--replica` one of them), or why there is none."""
-    given = options.parse(words, ("replica", "timeout", "host", "root"))
+    given = options.parse(words, ("replica", "timeout", "root"))
+    tree = Tree(Path(given.get("root", "/")))
     names = policy.others(tree, "")
     chosen = [name for name in names if name == given.get("replica", name)]
     limit_s = options.seconds(given.get("timeout", "60"), 1, 3600)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nearsocket.onhost.collect.files import CUT
-from nearsocket.onhost.verify import atstart, logs
+from nearsocket.onhost.verify import atstart, basis, logs
 from tests.onhost.verify import machine as machines
 from tests.onhost.verify.machine import Machine
 from tests.onhost.verify.shapes import data, real
@@ -68,7 +68,7 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("real")
     with pytest.raises(OSError, match=r"symbolic links|directory"):
         logs.read(tmp_path / "link", [process(1)])
-    assert logs.state(str(tmp_path / "link")) == [0, 0, 0]
+    assert basis.logs_state(str(tmp_path / "link")) == [0, 0, 0]
 
 
 def test_ten_gigabytes_are_read_in_part_and_never_taken_for_whole(tmp_path: Path) -> None:
