@@ -15,6 +15,7 @@ from typing import Any, Optional
 
 from nearsocket.model.parsers import policy
 from nearsocket.onhost.collect import buffers
+from nearsocket.onhost.verify import devices
 
 _SAMPLES = 16
 _MOST_NAMES = 20_000
@@ -26,7 +27,7 @@ def take(pids: Iterable[int], others: Sequence[int], log: str) -> dict[str, Any]
     """The basis as it is now, JSON's own values. `pids`: the processes that the verdict is about; `others`: the replica's other
     ones; `log`: the start's folder. A process that ended is left out."""
     found = {str(pid): entry for pid in sorted(pids) for entry in (_process(pid),) if entry is not None}
-    return {"processes": found, "others": sorted(others), "log": logs_state(log)}
+    return {"processes": found, "others": sorted(others), "log": logs_state(log), "devices": _rules(found)}
 
 
 def same(basis: Mapping[str, Any], pids: Sequence[int], log: str) -> Optional[str]:
@@ -40,6 +41,8 @@ def same(basis: Mapping[str, Any], pids: Sequence[int], log: str) -> Optional[st
                 return f"process {pid} is new"
         if basis["log"] != logs_state(log):
             return "NCCL's log grew"
+        if basis["devices"] != _rules(known):
+            return "the device rules of its container were written anew"
         for name in known:
             changed = _changed(int(name), known[name])
             if changed:
@@ -102,6 +105,11 @@ def _changed(pid: int, was: Mapping[str, Any]) -> Optional[str]:
         gone = error.errno in (errno.ENOENT, errno.ESRCH)
         return f"process {pid} ended" if gone else f"process {pid} could not be read: {error.strerror}"
     return None
+
+
+def _rules(known: Iterable[str]) -> list[object]:
+    """The device rules of the first process that runs: those of one container are the same for all."""
+    return next((found for found in (devices.rules(int(name)) for name in sorted(known)) if found), [])
 
 
 def _ranges(pid: int) -> list[buffers.Range]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Collection
@@ -10,7 +11,10 @@ from pathlib import Path
 from typing import Any, Optional
 
 from nearsocket.model import places, prove, read
+from nearsocket.model.finding import Evidence, Finding, failed, passed
+from nearsocket.model.host import Host
 from nearsocket.model.prove import Around
+from nearsocket.model.read import gpus
 from nearsocket.model.snapshot import Snapshot, Source
 from nearsocket.model.start import Start
 from nearsocket.model.verdict import Trigger, Verdict
@@ -20,7 +24,7 @@ from nearsocket.onhost.collect.files import Context, absent, ok, text_or_none
 from nearsocket.onhost.collect.processes import processes
 from nearsocket.onhost.collect.runner import Job, run_jobs
 from nearsocket.onhost.collect.sources import JOBS
-from nearsocket.onhost.verify import basis, cgroups, logs, publish
+from nearsocket.onhost.verify import basis, cgroups, devices, logs, publish
 
 #: What tells nodes and GPUs; the rest of a snapshot says nothing on one start.
 _SOURCES = ("nvml", "nodes", "cpus", "pci", "meminfo", "driver.files")
@@ -51,6 +55,7 @@ def look(tree: Tree, start: Start, trigger: Trigger, limit_s: float, notes: tupl
         boot_id=snapshot.boot_id,
         notes=(*notes, *said, *_strangers(snapshot, start, pids or ())),
         took_s=round(time.monotonic() - began, 3),
+        extra=_visible(snapshot, host, start),
         basis=basis.take(matter, sorted(set(pids or ()) - set(matter)), str(tree.at(folder)) if folder else ""),
     )
     return prove.prove(host, start, around)
@@ -78,6 +83,25 @@ def _logs(folder: Optional[Path], context: Context) -> Source:
     entries: Any = context.result("processes").data or []
     found, notes = logs.read(folder, [entry for entry in entries if not entry["vanished"]])
     return ok(found, "; ".join(notes)[:300] or None)
+
+
+def _visible(snapshot: Snapshot, host: Host, start: Start) -> tuple[Finding, ...]:
+    """Whether the replica may still open its GPUs; nothing where the rules cannot be read or the GPUs' devices are not known."""
+    ranks = [process for process in host.processes if process.gpus]
+    minors = {at: file.minor for at, file in gpus.information(snapshot).items()}
+    nodes = [f"/dev/nvidia{minors[pci]}" for pci in start.gpus if minors.get(pci) is not None]
+    if not ranks or not nodes:
+        return ()
+    lost, unclear = devices.denied(ranks[0].pid, [*nodes, "/dev/nvidiactl"])
+    subject, shown = f"replica {start.replica}", Evidence(f"device rules of pid {ranks[0].pid}", f"{', '.join(nodes)} asked for")
+    if lost:
+        summary = f"its container may no longer open {', '.join(lost)}: what it opens next fails; what is open goes on"
+        made = failed(subject, summary, (shown,), f"systemctl restart {start.unit}  # and see host.daemon-reload-risk")
+    elif unclear:
+        return ()
+    else:
+        made = passed(subject, f"the device rules in force let it open each of its {len(nodes)} GPUs", (shown,))
+    return (dataclasses.replace(made, id="container.gpus-visible"),)
 
 
 def _strangers(snapshot: Snapshot, start: Start, pids: Collection[int]) -> list[str]:
