@@ -171,6 +171,12 @@ def test_a_missing_record_ends_no_engine(machine: Machine, capfd: pytest.Capture
     assert "not verified" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("words", [[], ["--replica"], ["--replica=../x"], ["--later=1", "--replica=a"]])
+def test_words_that_are_not_understood_end_no_engine(machine: Machine, words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert atstart.main(words, machine.tree) == 0
+    assert "not verified" in capfd.readouterr().err
+
+
 def test_a_collectors_folder_that_is_not_there_is_said_and_not_made(
     machine: Machine, ranks: Ranks, capfd: pytest.CaptureFixture[str]
 ) -> None:
