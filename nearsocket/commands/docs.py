@@ -11,6 +11,7 @@ from nearsocket.control.checks import load
 from nearsocket.model.check import Afterwards, Check
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.probe.pages import PAGES
+from nearsocket.model.startfindings import START_FINDINGS
 from nearsocket.paths import source_folder
 
 _MADE = "<!-- Made by `make docs` from the check's docstring; change it there. -->\n"
@@ -19,7 +20,7 @@ _STAR = " \\*"
 
 def pages(checks: Iterable[Check]) -> dict[str, str]:
     """File name to text, under docs/checks: a page for each check, and README.md as their index."""
-    every: list[Check | Afterwards] = [*checks, waivers.UNUSED, *PAGES]
+    every: list[Check | Afterwards] = [*checks, waivers.UNUSED, *PAGES, *START_FINDINGS]
     every.sort(key=lambda check: check.id)
     made = {f"{check.id}.md": _page(check) for check in every}
     made["README.md"] = _index(every)
@@ -46,7 +47,7 @@ def write(folder: Path, checks: Iterable[Check]) -> list[Path]:
 def _page(check: Check | Afterwards) -> str:
     core = "\n\nThis is a core check: where it is `unknown`, the exit code is 3." if check.core else ""
     if isinstance(check, Afterwards):
-        where = check.judged
+        where = check.where
     else:
         file = f"checks/{check.function.__module__.rpartition('.')[2]}.py"
         where = f"Judged by `{check.function.__name__}` in [{file}](../../{file})."

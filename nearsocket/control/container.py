@@ -10,7 +10,7 @@ from nearsocket.model.host import Engine
 from nearsocket.model.plan.layers import NEEDS_SYS_NICE
 from nearsocket.model.plan.make import slug
 from nearsocket.model.plan.values import Gate, ReplicaPlan
-from nearsocket.model.settings import Layer
+from nearsocket.model.settings import Layer, Runtime
 from nearsocket.model.text import one_line
 
 #: NCCL's log of every start: what proves where its buffers lie. ALLOC up to 2.30.4, ALLOC_HOST from 2.30.7.
@@ -107,6 +107,8 @@ def exec_start(replica: ReplicaPlan) -> str:
     raw_gpus = f"--gpus=${{{programs.GPUS}}}" if replica.gate is Gate.GPUS else f"${programs.GPUS}"
     before = [f"--name={unit_base(replica)}", "--rm", "--init", "--pull=never", "--log-driver=none"]
     before += [f"--label=nearsocket.replica={replica.name}", "--network=host", f"--cgroup-parent={slice_name(replica)}"]
+    # NOTIFY_SOCKET is for the proof; podman would take it and name another main process.
+    before += ["--sdnotify=ignore"] if settings.runtime is Runtime.PODMAN else []
     after = [*rights(replica), f"--env-file={programs.CURRENT}/env/{replica.name}.env"]
     after += [f"--env-file={programs.secrets_env(replica.name)}"] if settings.secrets else []
     after += [_mount(settings.model, settings.model, True), *user_mounts(replica)]

@@ -1,6 +1,6 @@
 """The program's entry on a server. `collect` and `survey` print one snapshot as JSON, `apply` reads an order and prints an outcome;
-`image` applies the patch kit or builds the image; `fingerprint`, `relief` and `wait-health` are what units call; `probe`,
-`baseline` and `prefill` measure.
+`image` applies the patch kit or builds the image; `fingerprint`, `relief`, `wait-health`, `verify` and `watch` are what units
+call; `verdicts` judges running replicas for a person; `probe`, `baseline` and `prefill` measure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ EXIT_FAILED = 71
 USAGE = (
     "usage: collect|survey [--timeout SECONDS] [--host NAME], apply [--holder WHO], fingerprint --replica NAME, "
     "relief --replica NAME [--policy POLICY] [--nodes LIST] [--timeout SECONDS], "
-    "wait-health --replica NAME [--url URL] [--timeout SECONDS], probe, prefill, baseline --digest DIGEST [--keep yes]"
+    "wait-health --replica NAME [--url URL] [--timeout SECONDS], verify --replica NAME, watch, "
+    "verdicts [--replica NAME] [--timeout SECONDS], probe, prefill, baseline --digest DIGEST [--keep yes]"
 )
 
 
@@ -65,6 +66,19 @@ def _run(words: Sequence[str]) -> int:
         from nearsocket.onhost import relief
 
         return relief.main(rest)
+    if action == "verify":
+        from nearsocket.onhost.verify import atstart
+
+        return atstart.main(rest)
+    if action == "watch":
+        from nearsocket.onhost.verify import watch
+
+        return watch.main(options.parse(rest, ("root",)).get("root", "/"))
+    if action == "verdicts":
+        from nearsocket.onhost.verify import byhand
+
+        _write(byhand.main(rest).encode("ascii") + b"\n")
+        return 0
     if action == "wait-health":
         from nearsocket.onhost import waithealth
 
@@ -77,7 +91,7 @@ def _run(words: Sequence[str]) -> int:
 
 def _collect(rest: Sequence[str], survey: bool) -> int:
     given = options.parse(rest, ("timeout", "host", "root"))
-    from nearsocket.onhost.collect import collect
+    from nearsocket.onhost.collect.whole import collect
 
     snapshot = collect(options.seconds(given.get("timeout", "60"), 1, 3600), given.get("host"))
     if survey:

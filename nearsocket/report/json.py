@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
+from nearsocket.model import findingvalue
 from nearsocket.model.finding import Finding
 from nearsocket.model.report import HostReport, Report
 from nearsocket.report.topology import topology
@@ -27,16 +28,7 @@ def render(report: Report) -> str:
 
 def finding(found: Finding) -> dict[str, Any]:
     """One finding as `audit` and `explain` write it (DESIGN, Finding)."""
-    waived = found.waived
-    return {
-        "id": found.id,
-        "status": found.status.value,
-        "subject": found.subject,
-        "summary": found.summary,
-        "evidence": [{"source": piece.source, "text": piece.text} for piece in found.evidence],
-        "remedy": found.remedy,
-        "waived": {"reason": waived.reason, "owner": waived.owner, "expires": waived.expires} if waived else None,
-    }
+    return findingvalue.value(found)
 
 
 def _host(host: HostReport) -> dict[str, Any]:

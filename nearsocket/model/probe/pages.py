@@ -7,7 +7,7 @@ from nearsocket.model.check import Afterwards
 
 def _page(id: str, summary: str, explanation: str, file: str) -> Afterwards:
     path = f"nearsocket/model/probe/{file}.py"
-    return Afterwards(id, summary, explanation, "probe", judged=f"Judged by `nearsocket probe` in [{path}](../../{path}).")
+    return Afterwards(id, summary, explanation, "probe", where=f"Judged by `nearsocket probe` in [{path}](../../{path}).")
 
 
 PAGES = (

@@ -55,7 +55,7 @@ class Engine:
         return done.stdout
 
     def show(self, words: Sequence[str], timeout_s: float, stdin: Union[int, IO[bytes]] = subprocess.DEVNULL) -> None:
-        """Run it with its output on standard error, for a person to watch. Raises NearsocketError with its last line where it fails.
+        """Run it with its output on standard error, for a person. Raises NearsocketError with its last line where it fails.
 
         Only its standard error is read on the way: its standard output may be a terminal, where it draws progress.
         """

@@ -19,10 +19,9 @@ from nearsocket.model.probe import starts
 from nearsocket.model.probe.order import to_line
 from nearsocket.model.probe.starts import FOLDER, NAME, Row, Started, StartOrder
 from nearsocket.model.snapshot import Snapshot
-from nearsocket.model.text import one_line
+from nearsocket.model.text import decode, one_line
 from nearsocket.onhost.collect import children, command
 from nearsocket.onhost.collect.command import CommandTimeout
-from nearsocket.onhost.collect.files import decode
 from nearsocket.onhost.probe.launcher import START
 from nearsocket.onhost.probe.own import Program
 
