@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from nearsocket.control import whole
 from nearsocket.control.targets import SNAPSHOT_SUFFIX
 from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, TransportError, Trouble
 from nearsocket.model.errors import NearsocketError, UsageError
@@ -146,17 +147,7 @@ def save(snapshot: Snapshot, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         if path.exists():
             _must_be_of(snapshot.host, path)
-        handle, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(snapshot.to_json() + "\n")
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        whole.write(path, snapshot.to_json() + "\n", 0o600)
     except OSError as error:
         raise NearsocketError(f"{path}: expected to write a snapshot there, found: {error.strerror}") from None
     return path

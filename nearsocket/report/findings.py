@@ -8,7 +8,7 @@ from rich.text import Text
 
 from nearsocket.model.finding import CORE_IDS, Evidence, Finding, Status
 from nearsocket.model.text import visible
-from nearsocket.report.text import PROBLEMS, QUIET, STYLES, Pen, by_severity, fit, pad, tally, word, wrap
+from nearsocket.report.text import PROBLEMS, QUIET, STYLES, Pen, by_severity, fit, pad, remedy_text, tally, word, wrap
 
 _INDENT = "    "
 #: Pieces of evidence shown unless everything is asked for; a person looks at the first and pastes the remedy.
@@ -89,7 +89,7 @@ def _telling(finding: Finding) -> tuple[Evidence, ...]:
 def remedy(text: str, pen: Pen) -> Iterator[Text]:
     """The remedy's own lines, never wrapped, so that they can be copied; a here-document starts at the margin, as it must."""
     margin = "" if "<<" in text else _INDENT
-    for line in visible(text.strip("\n")).split("\n"):
+    for line in remedy_text(text).split("\n"):
         yield Text(margin).append_text(pen.outside(line, "" if line.lstrip().startswith("#") else "cyan"))
 
 

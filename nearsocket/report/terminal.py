@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
@@ -44,6 +44,11 @@ def show(report: Report, to: Console, quiet: bool = False, verbose: bool = False
         to.print(line, soft_wrap=True)
 
 
+def worst_first(hosts: Iterable[HostReport]) -> list[HostReport]:
+    """The hosts as every page lists them: worst first, those in maintenance last."""
+    return sorted(hosts, key=lambda host: (host.maintenance is not None, SEVERITY.index(host.status)))
+
+
 def host_line(host: HostReport, to: Console) -> Text:
     """One host in one line, for results as they come: name, verdict, counts."""
     pen = Pen.of(to)
@@ -51,7 +56,7 @@ def host_line(host: HostReport, to: Console) -> Text:
 
 
 def _lines(report: Report, pen: Pen, quiet: bool, verbose: bool) -> Iterator[Text]:
-    hosts = sorted(report.hosts, key=lambda host: (host.maintenance is not None, SEVERITY.index(host.status)))
+    hosts = worst_first(report.hosts)
     several = len(hosts) > 1
     if several and not quiet:
         yield from _table(hosts, pen)

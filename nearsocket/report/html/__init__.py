@@ -1,0 +1,72 @@
+"""The report as one HTML file that needs nothing else: no network, no other file, and a policy that lets nothing else in."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from nearsocket import __version__
+from nearsocket.model.report import Report
+from nearsocket.model.text import visible
+from nearsocket.report.html.view import CELLS, FLEET, MARKS, page
+from nearsocket.report.text import LONGEST_LINE, SEVERITY, word
+
+_FOLDER = Path(__file__).parent
+
+
+def render(report: Report, about: Mapping[str, str]) -> str:
+    """The page; `about` is a check's id to what must be true, for titles."""
+    style, script = _asset("style.css"), _asset("script.js")
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            page=page(report, about),
+            statuses=SEVERITY,
+            marks=MARKS,
+            cells=CELLS,
+            fleet=FLEET,
+            word=word,
+            version=__version__,
+            style=Markup(style),  # noqa: S704 - a file of this folder
+            script=Markup(script),  # noqa: S704 - a file of this folder
+            policy=f"default-src 'none'; img-src data:; style-src {_source(style)}; script-src {_source(script)}; "
+            "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+        )
+    )
+
+
+def _asset(name: str) -> str:
+    """A file of this folder that is set into the page."""
+    return (_FOLDER / name).read_text(encoding="utf-8").strip()
+
+
+def _source(text: str) -> str:
+    """The text's hash as a content security policy names it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_outside,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _outside(value: Any) -> Any:
+    """Every text that the template sets down, made visible before it is escaped; only this project's own markup is not."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return visible(value if len(value) <= 4 * LONGEST_LINE else f"{value[: 4 * LONGEST_LINE]} ...")
+    return value
