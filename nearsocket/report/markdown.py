@@ -19,7 +19,9 @@ MOST_CHARACTERS = 60_000
 _LONGEST_TEXT, _LONGEST_EVIDENCE, _MOST_EVIDENCE, _WIDTH, _MOST_ROWS = 500, 2000, 6, 90, 200
 #: What Markdown or the HTML inside it obeys: marks anywhere, marks that begin a line, emoji's names and addresses. `@` and `#`
 #: would call people and tickets.
-_OBEYED = re.compile(r"[\\`*_{}\[\]<>#|~&@^$]|^[-+=]|(?<=^\d)[.)]|(?<=^\d\d)[.)]|:(?=[A-Za-z+/-])|(?<=[Ww]{3})\.")
+_OBEYED = re.compile(r"[\\`*_{}\[\]<>#|~&@^$]|^[-+=]|:(?=[A-Za-z+/-])|(?<=[Ww]{3})\.")
+
+_NUMBERED = re.compile(r"^( *\d{1,9})([.)])")
 
 
 def render(report: Report) -> str:
@@ -44,7 +46,7 @@ def render(report: Report) -> str:
 
 def escaped(text: str, limit: int = _LONGEST_TEXT) -> str:
     """Outside text on one line that Markdown shows as it is."""
-    return _OBEYED.sub(r"\\\g<0>", one_line(text, limit))
+    return _NUMBERED.sub(r"\1\\\2", _OBEYED.sub(r"\\\g<0>", one_line(text, limit)))
 
 
 def _table(hosts: list[HostReport]) -> str:
@@ -62,7 +64,7 @@ def _table(hosts: list[HostReport]) -> str:
 def _host(host: HostReport) -> Iterator[str]:
     yield f"## {escaped(host.name)}: {word(host.status)}\n"
     about = ", ".join(parts.about(host.host)) if host.host else host.reason or "not read"
-    yield f"{escaped(about)}. Read {escaped(host.taken_at)}.\n"
+    yield f"Read {escaped(host.taken_at)}: {escaped(about)}.\n"
     if host.maintenance:
         yield f"In maintenance until {escaped(host.maintenance.until)}: {escaped(host.maintenance.reason)} (does not count).\n"
     if host.host:

@@ -88,6 +88,11 @@ def bounded(text: str, limit: int) -> str:
     return f"{visible(text[:limit])}\n... cut here, {len(text)} characters in all"
 
 
+def shown_lines(text: str) -> list[str]:
+    """Outside text made visible, as lines; of a line that is too long only a little more than a page takes."""
+    return [visible(line[: LONGEST_LINE + 1]) for line in text.replace("\r\n", "\n").split("\n")]
+
+
 def remedy_text(text: str) -> str:
     """The remedy as pages show it. One that is too long to be looked through is not shown at all: half a command does harm."""
     text = text.strip("\n")

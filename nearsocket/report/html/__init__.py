@@ -16,9 +16,11 @@ from nearsocket import __version__
 from nearsocket.model.report import Report
 from nearsocket.model.text import visible
 from nearsocket.report.html.view import CELLS, FLEET, MARKS, page
-from nearsocket.report.text import LONGEST_LINE, SEVERITY, word
+from nearsocket.report.text import SEVERITY, word
 
 _FOLDER = Path(__file__).parent
+#: No name or summary is longer on the page.
+_LONGEST = 1000
 
 
 def render(report: Report, about: Mapping[str, str]) -> str:
@@ -55,7 +57,7 @@ def _source(text: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    made = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
@@ -63,10 +65,17 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["whole"] = _whole
+    return made
 
 
 def _outside(value: Any) -> Any:
     """Every text that the template sets down, made visible before it is escaped; only this project's own markup is not."""
     if isinstance(value, str) and not isinstance(value, Markup):
-        return visible(value if len(value) <= 4 * LONGEST_LINE else f"{value[: 4 * LONGEST_LINE]} ...")
+        return visible(value if len(value) <= _LONGEST else f"{value[:_LONGEST]} ...")
     return value
+
+
+def _whole(value: str) -> Markup:
+    """Evidence and remedies, whose length has been seen to, visible and escaped."""
+    return Markup.escape(visible(value))
