@@ -15,34 +15,42 @@ from markupsafe import Markup
 from nearsocket import __version__
 from nearsocket.model.report import Report
 from nearsocket.model.text import visible
-from nearsocket.report.html.view import CELLS, FLEET, MARKS, page
-from nearsocket.report.text import SEVERITY, word
+from nearsocket.report.html.view import BUDGETS, CELLS, MARKS, Page, page
+from nearsocket.report.text import SEVERITY
 
 _FOLDER = Path(__file__).parent
+#: A page that is larger takes long to open and is stopped by mail servers; evidence is shortened until it is not.
+LARGEST_BYTES = 5_000_000
 #: No name or summary is longer on the page.
 _LONGEST = 1000
 
 
 def render(report: Report, about: Mapping[str, str]) -> str:
-    """The page; `about` is a check's id to what must be true, for titles."""
+    """The page; `about` is a check's id to what must be true. At most LARGEST_BYTES, if shortening evidence gets it there."""
+    for budget in BUDGETS:
+        made = _rendered(page(report, about, budget))
+        if len(made.encode()) <= LARGEST_BYTES:
+            break
+    return made
+
+
+def _rendered(shown: Page) -> str:
     style, script = _asset("style.css"), _asset("script.js")
-    return (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            page=page(report, about),
-            statuses=SEVERITY,
-            marks=MARKS,
-            cells=CELLS,
-            fleet=FLEET,
-            word=word,
-            version=__version__,
-            style=Markup(style),  # noqa: S704 - a file of this folder
-            script=Markup(script),  # noqa: S704 - a file of this folder
-            policy=f"default-src 'none'; img-src data:; style-src {_source(style)}; script-src {_source(script)}; "
-            "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
-        )
+    policy = (
+        f"default-src 'none'; img-src data:; style-src {_source(style)}; script-src {_source(script)}; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     )
+    made: str = _template().render(
+        page=shown,
+        statuses=SEVERITY,
+        marks=MARKS,
+        cells=CELLS,
+        version=__version__,
+        style=Markup(style),  # noqa: S704 - a file of this folder
+        script=Markup(script),  # noqa: S704 - a file of this folder
+        policy=policy,
+    )
+    return made
 
 
 def _asset(name: str) -> str:
@@ -56,7 +64,7 @@ def _source(text: str) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def _template() -> Any:
     made = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
@@ -66,7 +74,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters["whole"] = _whole
-    return made
+    return made.get_template("page.html.j2")
 
 
 def _outside(value: Any) -> Any:

@@ -17,8 +17,6 @@ from nearsocket.report.text import PROBLEMS, SEVERITY, bounded, by_severity, cou
 #: The mark of each status, a character that every font has; in the matrix a pass is a point and what is not applicable is nothing.
 MARKS = {Status.FAIL: "×", Status.UNKNOWN: "?", Status.WARN: "!", Status.PASS: "✓", Status.NOT_APPLICABLE: "–"}
 CELLS = {**MARKS, Status.PASS: "·", Status.NOT_APPLICABLE: ""}
-#: From that many hosts on a page keeps evidence short, so that two hundred stay under 5 MB.
-FLEET = 25
 
 
 @dataclass(frozen=True)
@@ -29,9 +27,13 @@ class Budget:
     characters: int
     rest_pieces: int
     rest_characters: int
+    extras: bool = False  # what must be true at each finding, the links between GPUs, a drawing for narrow screens
+    rest: bool = True  # whether what is no problem is listed at all
 
 
-WHOLE, SHORT = Budget(40, 4000, 12, 1500), Budget(6, 400, 1, 160)
+#: From generous to spare: a page takes the first with which it is small enough.
+WHOLE = Budget(40, 4000, 12, 1500, extras=True)
+BUDGETS = (WHOLE, Budget(6, 400, 0, 0), Budget(2, 160, 0, 0), Budget(1, 80, 0, 0, rest=False))
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class HostView:
     problems: tuple[Shown, ...]
     waived: tuple[Shown, ...]
     rest: tuple[Shown, ...]
+    unlisted: bool  # whether there is more that is no problem than the page lists
     counts: Mapping[Status, int]
     cells: tuple[tuple[str, Status, bool] | None, ...]
     twin: bool  # whether another report on the page is about a host of that name
@@ -101,12 +104,12 @@ class Page:
     counts: Mapping[Status, int]
     waived: int
     lie: Lie | None
+    shortened: bool
 
 
-def page(report: Report, about: Mapping[str, str]) -> Page:
-    """The page of this report; `about`: a check's id to what must be true."""
+def page(report: Report, about: Mapping[str, str], budget: Budget) -> Page:
+    """The page of this report, that long; `about`: a check's id to what must be true."""
     ordered = worst_first(report.hosts)
-    budget = SHORT if len(ordered) >= FLEET else WHOLE
     ids = sorted({finding.id for host in ordered for finding in host.findings})
     names = Counter(host.name for host in ordered)
     hosts = tuple(_host(f"h{at}", host, ids, about, budget, names[host.name] > 1) for at, host in enumerate(ordered, 1))
@@ -124,6 +127,7 @@ def page(report: Report, about: Mapping[str, str]) -> Page:
         counts=counts(every),
         waived=sum(finding.waived is not None for finding in every),
         lie=_lie(ordered),
+        shortened=budget is not WHOLE,
     )
 
 
@@ -152,7 +156,7 @@ def _host(key: str, host: HostReport, ids: Sequence[str], about: Mapping[str, st
     keyed = [(f"{key}-{at}", finding) for at, finding in enumerate(ordered, 1)]
 
     def shown(want: Iterable[tuple[str, Finding]], pieces: int, characters: int) -> tuple[Shown, ...]:
-        return tuple(_shown(k, f, about.get(f.id, ""), pieces, characters) for k, f in want)
+        return tuple(_shown(k, f, about.get(f.id, "") if budget.extras else "", pieces, characters) for k, f in want)
 
     problem = [(k, f) for k, f in keyed if f.status in PROBLEMS and f.waived is None]
     rest = [(k, f) for k, f in keyed if f.status not in PROBLEMS and f.waived is None]
@@ -162,10 +166,11 @@ def _host(key: str, host: HostReport, ids: Sequence[str], about: Mapping[str, st
         about=", ".join(parts.about(host.host)) if host.host else host.reason or "not read",
         figures=_figures(host, budget),
         notes=host.host.notes[:30] if host.host else (),
-        links=_links(host) if budget is WHOLE else (),
+        links=_links(host) if budget.extras else (),
         problems=shown(problem, budget.pieces, budget.characters),
         waived=shown(((k, f) for k, f in keyed if f.waived is not None), budget.pieces, budget.characters),
-        rest=shown(rest, budget.rest_pieces, budget.rest_characters),
+        unlisted=bool(rest) and not budget.rest,
+        rest=shown(rest if budget.rest else (), budget.rest_pieces, budget.rest_characters),
         counts=counts(host.findings),
         cells=tuple(_cell(id, keyed) for id in ids),
         twin=twin,
@@ -174,7 +179,7 @@ def _host(key: str, host: HostReport, ids: Sequence[str], about: Mapping[str, st
 
 def _figures(host: HostReport, budget: Budget) -> tuple[tuple[str, Figure], ...]:
     """The drawing for wide screens, and where there is room in the file a second one for narrow screens."""
-    shapes = {"wide": WIDE, "narrow": NARROW} if budget is WHOLE else {"any": WIDE}
+    shapes = {"wide": WIDE, "narrow": NARROW} if budget.extras else {"any": WIDE}
     drawn = {name: draw(host.host, shape) for name, shape in shapes.items()} if host.host else {}
     return tuple((name, figure) for name, figure in drawn.items() if figure)
 
