@@ -16,7 +16,7 @@ from nearsocket.report.html.canvas import Canvas, fitted
 from nearsocket.report.html.lanes import Lane, Place, lanes
 from nearsocket.report.text import size
 
-MARGIN, ROW_GAP = 2.0, 28.0
+MARGIN, TOP, ROW_GAP = 2.0, 8.0, 28.0
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def draw(host: Host, shape: Shape = WIDE) -> Figure | None:
     if not homes:
         return None
     found = lanes(host)
-    canvas, boxes, y = Canvas(), [], MARGIN
+    canvas, boxes, y = Canvas(), [], TOP
     for start in range(0, len(homes), shape.across):
         row = homes[start : start + shape.across]
         placed = [_place(home, found, MARGIN + at * (shape.box_width + shape.gap), y, shape) for at, home in enumerate(row)]
