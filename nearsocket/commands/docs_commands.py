@@ -10,7 +10,7 @@ import click
 from nearsocket.cli import COMMANDS, cli
 
 MADE = "<!-- Made by `make docs` from the command's own help; change it there. -->\n"
-_SETTINGS = {"max_content_width": 10_000, "terminal_width": 10_000, "help_option_names": ["-h", "--help"]}
+_SETTINGS = {"max_content_width": 10_000, "terminal_width": 10_000}
 
 
 def pages() -> dict[str, str]:
@@ -33,7 +33,7 @@ def _page(command: click.Command, name: str, parent: click.Context, mark: str) -
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     yield f"```\n{usage}\n```"
     yield from _paragraphs(command.help or "")
-    records = [record for parameter in command.get_params(context) if (record := parameter.get_help_record(context)) and record[1]]
+    records = [record for parameter in command.params if (record := parameter.get_help_record(context)) and record[1]]
     if records:
         rows = "\n".join(f"| `{_code(option)}` | {_cell(said)} |" for option, said in records)
         yield f"| option | does |\n| --- | --- |\n{rows}"

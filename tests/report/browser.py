@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_SECONDS = 60.0
+_SECONDS = 100.0
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
