@@ -30,12 +30,13 @@ for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub
     systemd-tpm2-setup.service systemd-tpm2-setup-early.service modprobe@configfs.service modprobe@drm.service \
     modprobe@efi_pstore.service modprobe@fuse.service modprobe@dm_mod.service modprobe@loop.service \
     kmod-static-nodes.service systemd-tmpfiles-setup-dev-early.service systemd-firstboot.service \
-    apparmor.service systemd-binfmt.service podman-auto-update.timer podman-restart.service podman.socket \
+    apparmor.service systemd-binfmt.service podman-auto-update.timer podman-restart.service podman.socket netavark-dhcp-proxy.service netavark-dhcp-proxy.socket \
     sys-kernel-debug.mount sys-kernel-tracing.mount sys-kernel-config.mount sys-fs-fuse-connections.mount \
     systemd-hostnamed.socket systemd-creds.socket systemd-sysext.socket systemd-bootctl.socket systemd-pcrextend.socket \
     systemd-pcrlock.socket systemd-factory-reset-request.socket systemd-mountfsd.socket proc-sys-fs-binfmt_misc.automount; do
     ln -sf /dev/null "$root/etc/systemd/system/$unit"
 done
+rm -f "$root"/etc/systemd/system/multi-user.target.wants/docker-registry.service
 mkdir -p "$root/etc/systemd/system-generators"
 for generator in systemd-ssh-generator systemd-cryptsetup-generator systemd-gpt-auto-generator systemd-hibernate-resume-generator \
     systemd-tpm2-generator systemd-veritysetup-generator systemd-integritysetup-generator systemd-getty-generator; do
