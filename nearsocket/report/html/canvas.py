@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from nearsocket.model.text import one_line
 
 #: Width of one cell of text against the height of its font: sans of the system's, and monospace.
-_SANS, _MONO = 0.54, 0.602
+_SANS, _MONO = 0.58, 0.602
 FONT = 12.5
 
 

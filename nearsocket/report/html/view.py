@@ -146,8 +146,9 @@ def headline(hosts: Sequence[HostReport]) -> tuple[str, str]:
         Status.PASS: "is clean" if one else "are clean",
         Status.NOT_APPLICABLE: "has nothing to judge" if one else "have nothing to judge",
     }
-    whole = number == len(counted)
-    said = hosts[0].name if len(hosts) == 1 else f"All {number} hosts" if whole and not one else f"{number} of {len(counted)} hosts"
+    if len(counted) == 1:
+        return counted[0].name, verdicts[worst]
+    said = f"All {number} hosts" if number == len(counted) else f"{number} of {len(counted)} hosts"
     return said, verdicts[worst]
 
 
