@@ -13,7 +13,7 @@ import click
 from nearsocket import paths
 from nearsocket.commands import complete, options
 from nearsocket.commands.options import say_error
-from nearsocket.commands.output import Destination, NotWritten, destination
+from nearsocket.commands.output import Destination, NotWritten, destination, measured_in
 from nearsocket.commands.output import options as report_options
 from nearsocket.control import checks as check_files
 from nearsocket.control import guard
@@ -35,6 +35,14 @@ from nearsocket.report.formats import Format, Wish, render
 @click.command()
 @click.argument("targets", metavar="[TARGET]...", nargs=-1, shell_complete=complete.files)
 @report_options
+@click.option(
+    "--probe",
+    "probe_files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Draw what a probe measured (nearsocket.probe/1) on the HTML page; may be repeated.",
+)
 @click.option("--save", type=options.Folder(), metavar="DIR", help="Write DIR/<host>.snapshot.json.")
 @click.option("--scrub", is_flag=True, help="Take host names, addresses, serials and UUIDs out of snapshots and report.")
 @click.option(
@@ -63,6 +71,7 @@ def audit(
     form: str | None,
     as_json: bool,
     output: Path | None,
+    probe_files: tuple[Path, ...],
     save: Path | None,
     scrub: bool,
     folders: tuple[Path, ...],
@@ -84,6 +93,7 @@ def audit(
     """
     to = destination(form, as_json, output)
     to.prepare()
+    probes = measured_in(probe_files, to.form)
     from_folders = [paths.checks_folder(), *folders]
     with guard.standard_output_kept():
         loaded = check_files.load(from_folders)
@@ -108,7 +118,7 @@ def audit(
     with guard.standard_output_kept():
         report = audit_targets(chosen, manner, _Progress(inventory, quiet))
     about = {check.id: check.summary for check in loaded} | {UNUSED.id: UNUSED.summary}
-    wish = Wish(about, strict, quiet, verbose)
+    wish = Wish(about, strict, probes, quiet, verbose)
     unsaved += _write(report, to, wish)
     for error in unsaved:
         say_error(error.message, error.hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,13 @@ from typing import Any
 import click
 
 from nearsocket.control import whole
+from nearsocket.model import measured
 from nearsocket.model.errors import EXIT_NOT_WRITTEN, NearsocketError, UsageError
+from nearsocket.model.measured import Measured
 from nearsocket.report.formats import SUFFIXES, Format
 
 STANDARD_OUTPUT = Path("-")
+_LARGEST_PROBE_BYTES = 64 << 20
 
 
 class NotWritten(NearsocketError):
@@ -62,6 +65,22 @@ class Destination:
             whole.write(path, text, _mode(path))
         except OSError as error:
             raise NotWritten(f"{self.path}: expected to write the report there, found: {error.strerror}") from None
+
+
+def measured_in(files: Sequence[Path], form: Format) -> tuple[Measured, ...]:
+    """What the probes in these files measured. Raises UsageError for a file that holds none, and where no HTML page is made."""
+    if files and form is not Format.HTML:
+        raise UsageError(
+            f"--probe: expected an HTML report, found --format {form.value}", "add --format html, or name a .html file"
+        )
+    found: list[Measured] = []
+    for path in files:
+        text = whole.read(path, "a probe", _LARGEST_PROBE_BYTES)
+        try:
+            found += measured.from_json(text)
+        except UsageError as error:
+            raise UsageError(f"{path}: {error.message}", error.hint) from None
+    return tuple(found)
 
 
 def _is_stream(path: Path) -> bool:

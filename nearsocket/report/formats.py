@@ -8,6 +8,7 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nearsocket.model.measured import Measured
 from nearsocket.model.report import Report
 
 #: Cells of the terminal's page where it goes into a file.
@@ -42,12 +43,13 @@ SUFFIXES = {
 class Wish:
     """What a renderer may want to know beside the report.
 
-    `about`: a check's id to what must be true, one line. `strict`: how findings were counted. `quiet` and `verbose` are for
-    the terminal's page.
+    `about`: a check's id to what must be true, one line. `strict`: how findings were counted. `probes`: what was measured, for the
+    HTML page. `quiet` and `verbose` are for the terminal's page.
     """
 
     about: Mapping[str, str] = field(default_factory=dict)
     strict: bool = False
+    probes: tuple[Measured, ...] = ()
     quiet: bool = False
     verbose: bool = False
 
@@ -64,7 +66,7 @@ def _rendered(report: Report, form: Format, wish: Wish) -> str:
         case Format.TERMINAL:
             return _page(report, wish)
         case Format.HTML:
-            made = module.render(report, wish.about)
+            made = module.render(report, wish.about, wish.probes)
         case Format.JUNIT:
             made = module.render(report, wish.strict)
         case _:

@@ -13,6 +13,7 @@ import pytest
 from nearsocket.control import checks
 from nearsocket.control.audit import Manner, audit
 from nearsocket.control.targets import resolve
+from nearsocket.model.measured import Measured
 from nearsocket.model.report import Report
 from nearsocket.report import html
 from tests.report import browser
@@ -57,10 +58,10 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browser.Page]:
         yield page
 
 
-def show(tab: browser.Page, folder: Path, made: Report, **how: Any) -> None:
+def show(tab: browser.Page, folder: Path, made: Report, probes: tuple[Measured, ...] = (), **how: Any) -> None:
     """The report on the screen."""
     path = folder / "report.html"
-    path.write_text(html.render(made, {check.id: check.summary for check in LOADED}), encoding="utf-8")
+    path.write_text(html.render(made, {check.id: check.summary for check in LOADED}, probes), encoding="utf-8")
     tab.open(path, **how)
 
 

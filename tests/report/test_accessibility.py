@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from nearsocket.model.measured import from_json
 from tests.report import browser
 from tests.report.pages import HOSTS, audited, fleet, show, tab
 from tests.report.scenarios import SCENARIOS
+from tests.report.test_measured import probe, whole
 
 __all__ = ["tab"]
 pytestmark = pytest.mark.browser
@@ -33,7 +35,7 @@ def violations(page: browser.Page) -> list[str]:
 @pytest.mark.parametrize("name", ["two sockets, far", "eight GPUs", "sources disagree", "fleet", "waived", "many"])
 def test_axe_finds_nothing(tab: browser.Page, tmp_path: Path, name: str, width: int, dark: bool) -> None:
     made = fleet(6) if name == "fleet" else audited(HOSTS[name]) if name in HOSTS else SCENARIOS[name]()
-    show(tab, tmp_path, made, width=width, dark=dark)
+    show(tab, tmp_path, made, from_json(whole(probe())), width=width, dark=dark)
     tab.ask("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     assert violations(tab) == []
 

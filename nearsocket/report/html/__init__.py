@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from nearsocket import __version__
+from nearsocket.model.measured import Measured
 from nearsocket.model.report import Report
 from nearsocket.model.text import visible
 from nearsocket.report.html.view import BUDGETS, CELLS, MARKS, Page, page
@@ -25,10 +26,13 @@ LARGEST_BYTES = 5_000_000
 _LONGEST = 1000
 
 
-def render(report: Report, about: Mapping[str, str]) -> str:
-    """The page; `about` is a check's id to what must be true. At most LARGEST_BYTES, if shortening evidence gets it there."""
+def render(report: Report, about: Mapping[str, str], probes: Sequence[Measured] = ()) -> str:
+    """The page; `about` is a check's id to what must be true, `probes` what was measured on these hosts or on others.
+
+    At most LARGEST_BYTES, if shortening evidence gets it there.
+    """
     for budget in BUDGETS:
-        made = _rendered(page(report, about, budget))
+        made = _rendered(page(report, about, budget, probes))
         if len(made.encode()) <= LARGEST_BYTES:
             break
     return made

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from nearsocket.model.exitcode import worst_status
 from nearsocket.model.finding import Evidence, Finding, Status
+from nearsocket.model.measured import Measured
 from nearsocket.model.report import HostReport, Report
 from nearsocket.report import parts, placement, verdict
+from nearsocket.report.html import chart
 from nearsocket.report.html.figure import NARROW, WIDE, Figure, draw
 from nearsocket.report.terminal import worst_first
 from nearsocket.report.text import PROBLEMS, SEVERITY, bounded, by_severity, counts, remedy_text, size
@@ -91,6 +94,16 @@ class Lie:
 
 
 @dataclass(frozen=True)
+class ProbeView:
+    """What one probe measured: drawings, and rows of engine, length, prompts and tokens a second."""
+
+    key: str
+    measured: Measured
+    figures: tuple[tuple[str, Figure], ...]
+    rows: tuple[tuple[str, str, str, str], ...]
+
+
+@dataclass(frozen=True)
 class Page:
     """The whole page."""
 
@@ -105,10 +118,11 @@ class Page:
     waived: int
     lie: Lie | None
     shortened: bool
+    probes: tuple[ProbeView, ...]
 
 
-def page(report: Report, about: Mapping[str, str], budget: Budget) -> Page:
-    """The page of this report, that long; `about`: a check's id to what must be true."""
+def page(report: Report, about: Mapping[str, str], budget: Budget, probes: Sequence[Measured] = ()) -> Page:
+    """The page of this report, that long; `about`: a check's id to what must be true; `probes`: what was measured."""
     ordered = worst_first(report.hosts)
     ids = sorted({finding.id for host in ordered for finding in host.findings})
     names = Counter(host.name for host in ordered)
@@ -128,6 +142,7 @@ def page(report: Report, about: Mapping[str, str], budget: Budget) -> Page:
         waived=sum(finding.waived is not None for finding in every),
         lie=_lie(ordered),
         shortened=budget is not WHOLE,
+        probes=tuple(_probe(f"m{at}", probe) for at, probe in enumerate(probes, 1)),
     )
 
 
@@ -150,6 +165,18 @@ def headline(hosts: Sequence[HostReport]) -> tuple[str, str]:
         return counted[0].name, verdicts[worst]
     said = f"All {number} hosts" if number == len(counted) else f"{number} of {len(counted)} hosts"
     return said, verdicts[worst]
+
+
+def _probe(key: str, probe: Measured) -> ProbeView:
+    drawn = {"all-reduce": chart.curves(probe.curves), "lottery": chart.lottery(probe.draws)}
+    read: dict[tuple[str, int], list[float]] = {}
+    for prompt in probe.prompts:
+        read.setdefault((prompt.engine, prompt.length), []).append(prompt.tokens_s)
+    rows = (
+        (engine, f"{length:,}", str(len(rates)), f"{median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})")
+        for (engine, length), rates in sorted(read.items())
+    )
+    return ProbeView(key, probe, tuple((name, figure) for name, figure in drawn.items() if figure), tuple(rows))
 
 
 def _host(key: str, host: HostReport, ids: Sequence[str], about: Mapping[str, str], budget: Budget, twin: bool) -> HostView:
