@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 from nearsocket.model.errors import UsageError
 
@@ -36,18 +36,18 @@ class Curve:
 
 @dataclass(frozen=True)
 class Draw:
-    """One start of a restart lottery; `where` is one of PLACES. A failed one placed nothing."""
+    """One start of a restart lottery; `where` is one of PLACES. `failed` says why it did not end well, None where it did."""
 
     name: str
     where: str
-    failed: bool
+    failed: Optional[str]
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt: which engine read it, its length in tokens as asked for, tokens a second."""
+    """One prompt: which engine read it (0 or 1), its length in tokens as asked for, tokens a second."""
 
-    engine: str
+    engine: int
     length: int
     tokens_s: float
 
@@ -87,19 +87,20 @@ def _probe(probe: Any) -> Measured:
         _text(probe["kind"]),
         tuple(_curve(one) for one in _few(probe["measured"])),
         tuple(_draw(one) for one in _few(probe["draws"])),
-        tuple(Prompt(_text(p["engine"]), int(_number(p["length"])), _number(p["tokens_s"])) for p in _few(probe["prompts"])),
+        tuple(Prompt(int(_number(p["engine"])), int(_number(p["length"])), _number(p["tokens_s"])) for p in _few(probe["prompts"])),
     )
 
 
 def _curve(curve: Any) -> Curve:
     points = (Point(int(_number(p["size_bytes"])), _number(p["median_us"]), _number(p["p99_us"])) for p in _few(curve["sizes"]))
-    return Curve(_text(curve["name"]), tuple(sorted(points, key=lambda point: point.size_bytes)))
+    drawable = (point for point in points if point.size_bytes and point.median_us)  # what took no time was not measured
+    return Curve(_text(curve["name"]), tuple(sorted(drawable, key=lambda point: point.size_bytes)))
 
 
 def _draw(draw: Any) -> Draw:
     if draw["where"] not in PLACES:
         raise ValueError(f"where: {draw['where']!r}")
-    return Draw(_text(draw["name"]), draw["where"], bool(draw["failed"]))
+    return Draw(_text(draw["name"]), draw["where"], None if draw["failed"] is None else _text(draw["failed"]))
 
 
 def _few(values: Any) -> Iterable[Any]:
@@ -115,7 +116,7 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any) -> float:
-    """A number above zero: a size, a time or a rate of zero was not measured."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
-        raise ValueError("a number above zero")
+    """A number that is not below zero."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        raise ValueError("a number that is not below zero")
     return float(value)

@@ -80,16 +80,16 @@ def test_a_curve_goes_right_with_the_size_and_far_lies_above_near() -> None:
 
 
 def test_every_draw_is_a_mark_by_where_it_lies() -> None:
-    draws = [{"name": "naive", "where": where, "failed": False} for where in PLACES]
+    draws = [{"name": "naive", "where": where, "failed": None} for where in PLACES]
     [read] = from_json(
-        whole(probe(kind="lottery", measured=[], draws=[*draws, {"name": "naive", "where": "unknown", "failed": True}]))
+        whole(probe(kind="lottery", measured=[], draws=[*draws, {"name": "naive", "where": "unknown", "failed": "rank 1 ended"}]))
     )
     figure = lottery(read.draws)
     assert figure
     marks = re.findall(r'<title>(start [^<]*)</title>((?:<path class="d-[a-z]+"[^>]*/>)+)', str(figure.elements))
     assert [title for title, _ in marks] == [
         *(f"start {at}: {where}" for at, where in enumerate(PLACES, 1)),
-        "start 6: failed",
+        "start 6: failed: rank 1 ended",
     ]
     assert [re.findall(r"d-([a-z]+)", shapes) for _, shapes in marks] == [
         *(["near"], ["far"], ["far", "near"], ["spare"], ["unknown"], ["failed"])
@@ -100,7 +100,7 @@ def test_every_draw_is_a_mark_by_where_it_lies() -> None:
 def test_prompts_are_a_row_for_each_engine_and_length() -> None:
     prompts = [
         {"engine": e, "part": "first", "length": 9000, "prompt_tokens": 9000, "cached_tokens": 0, "seconds": 1.5, "tokens_s": rate}
-        for e, rate in (("A", 6000.0), ("A", 6010.0), ("A", 6002.0), ("B", 4300.0))
+        for e, rate in ((0, 6000.0), (0, 6010.0), (0, 6002.0), (1, 4300.0))
     ]
     page = html.render(scenarios.far(), {}, from_json(whole(probe(kind="prefill", measured=[], prompts=prompts))))
     rows = re.findall(r"<tr><td><bdi>(.*?)</tr>", page)
@@ -124,10 +124,10 @@ def test_a_page_without_probes_has_no_place_for_them() -> None:
         '{"schema": "nearsocket.probe/1"}',
         '{"schema": "nearsocket.probe/1", "probes": [1]}',
         whole(probe(host=5)),
-        whole(probe(draws=[{"name": "x", "where": "elsewhere", "failed": False}])),
-        whole(probe(measured=[{"name": "x", "sizes": [{"size_bytes": 1, "median_us": 0, "p99_us": 1}]}])),
+        whole(probe(draws=[{"name": "x", "where": "elsewhere", "failed": None}])),
+        whole(probe(measured=[{"name": "x", "sizes": [{"size_bytes": 1, "median_us": -1, "p99_us": 1}]}])),
         whole(probe(measured=[{"name": "x", "sizes": [{"size_bytes": 1, "median_us": float("nan"), "p99_us": 1}]}])),
-        whole(probe(draws=[{"name": "x", "where": "near", "failed": False}] * 10_001)),
+        whole(probe(draws=[{"name": "x", "where": "near", "failed": None}] * 10_001)),
     ],
 )
 def test_what_is_no_probe_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
@@ -147,8 +147,8 @@ def test_a_probe_belongs_to_no_other_form() -> None:
 @given(TEXTS)
 def test_names_in_a_probe_are_harmless(text: str) -> None:
     def page(of: str) -> Outline:
-        draws = [{"name": of, "where": "far", "failed": False}]
-        prompts = [{"engine": of, "part": of, "length": 1, "prompt_tokens": 1, "cached_tokens": 0, "seconds": 1, "tokens_s": 1}]
+        draws = [{"name": of, "where": "far", "failed": None}, {"name": of, "where": "far", "failed": of}]
+        prompts = [{"engine": 0, "part": of, "length": 1, "prompt_tokens": 1, "cached_tokens": 0, "seconds": 1, "tokens_s": 1}]
         sizes = [{"size_bytes": 8192, "median_us": 1, "p99_us": 1}]
         made = probe(host=of, subject=of, kind=of, measured=[{"name": of, "sizes": sizes}], draws=draws, prompts=prompts)
         return Outline(html.render(scenarios.healthy(), {}, from_json(whole(made))))

@@ -66,8 +66,8 @@ def lottery(draws: Sequence[Draw]) -> Figure | None:
         canvas.runs(0, y, ("strong", fitted(name, 240)), ("small", told))
         for at, draw in enumerate(mine[:_MOST_DRAWS]):
             x, middle = at * _STEP + 7, y + 17
-            canvas.begin("dot", f"start {at + 1}: {'failed' if draw.failed else draw.where}")
-            if draw.failed:
+            canvas.begin("dot", f"start {at + 1}: {draw.where if draw.failed is None else f'failed: {draw.failed}'}")
+            if draw.failed is not None:
                 canvas.shape("d-failed", f"M{number(x - 4)} {number(middle - 4)}l8 8m0 -8l-8 8")
             elif draw.where == "split":
                 canvas.shape("d-far", f"M{number(x)} {number(middle - 6)}l6 6l-6 6Z")
@@ -83,7 +83,7 @@ def lottery(draws: Sequence[Draw]) -> Figure | None:
 
 
 def _told(draws: Sequence[Draw]) -> str:
-    found = ["failed" if draw.failed else draw.where for draw in draws]
+    found = [draw.where if draw.failed is None else "failed" for draw in draws]
     return ", ".join(f"{found.count(word)} {word}" for word in dict.fromkeys(sorted(found))) + f" of {len(draws)} starts"
 
 

@@ -169,11 +169,16 @@ def headline(hosts: Sequence[HostReport]) -> tuple[str, str]:
 
 def _probe(key: str, probe: Measured) -> ProbeView:
     drawn = {"all-reduce": chart.curves(probe.curves), "lottery": chart.lottery(probe.draws)}
-    read: dict[tuple[str, int], list[float]] = {}
+    read: dict[tuple[int, int], list[float]] = {}
     for prompt in probe.prompts:
         read.setdefault((prompt.engine, prompt.length), []).append(prompt.tokens_s)
     rows = (
-        (engine, f"{length:,}", str(len(rates)), f"{median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})")
+        (
+            chr(ord("A") + engine) if engine < 26 else str(engine),
+            f"{length:,}",
+            str(len(rates)),
+            f"{median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})",
+        )
         for (engine, length), rates in sorted(read.items())
     )
     return ProbeView(key, probe, tuple((name, figure) for name, figure in drawn.items() if figure), tuple(rows))
