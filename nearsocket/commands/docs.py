@@ -1,11 +1,12 @@
-"""Writes a documentation page for each check from its docstring: `python -m nearsocket.commands.docs docs`."""
+"""Writes a documentation page for each check and each command from the code: `python -m nearsocket.commands.docs docs`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from nearsocket.commands import docs_commands
 from nearsocket.control import waivers
 from nearsocket.control.checks import load
 from nearsocket.model.check import Afterwards, Check
@@ -27,13 +28,12 @@ def pages(checks: Iterable[Check]) -> dict[str, str]:
     return made
 
 
-def write(folder: Path, checks: Iterable[Check]) -> list[Path]:
-    """Write the pages into `folder`, remove pages of checks that are no more, and return the paths that changed."""
+def write(folder: Path, wanted: Mapping[str, str]) -> list[Path]:
+    """Write the pages into `folder`, remove made pages of what is no more, and return the paths that changed."""
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = pages(checks)
     changed = []
     for path in sorted(folder.glob("*.md")):
-        if path.name not in wanted and path.read_text(encoding="utf-8").startswith(_MADE):
+        if path.name not in wanted and path.read_text(encoding="utf-8").startswith((_MADE, docs_commands.MADE)):
             path.unlink()
             changed.append(path)
     for name, text in wanted.items():
@@ -65,12 +65,13 @@ def _index(checks: list[Check | Afterwards]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write docs/checks below the folder given (`docs`), from the checks of the source checkout; the exit code."""
+    """Write checks/ and commands/ below the folder given (`docs`), from the source checkout; the exit code."""
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m nearsocket.commands.docs FOLDER\n")
         return 64
     try:
-        changed = write(Path(arguments[0]) / "checks", load([source_folder() / "checks"]))
+        changed = write(Path(arguments[0]) / "checks", pages(load([source_folder() / "checks"])))
+        changed += write(Path(arguments[0]) / "commands", docs_commands.pages())
     except NearsocketError as error:
         sys.stderr.write(f"nearsocket: {error.message}\n")
         return error.exit_code

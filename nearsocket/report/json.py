@@ -18,12 +18,17 @@ def render(report: Report) -> str:
     """The report's JSON text: printable ASCII and line feeds alone, keys always in the same order, no line feed at the end."""
     whole = {
         "schema": SCHEMA,
-        "hosts": [_host(host) for host in report.hosts],
+        "hosts": [host_object(host) for host in report.hosts],
         "status": report.status.value,
         "exit_code": report.exit_code,
     }
+    return printable(whole, 2)
+
+
+def printable(value: Any, indent: int | None = None) -> str:
+    """The value as JSON of printable ASCII and line feeds alone; on one line where there is no indent."""
     # JSON allows DEL in a string; a terminal does not deserve it.
-    return json.dumps(whole, indent=2, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")
+    return json.dumps(value, indent=indent, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")
 
 
 def finding(found: Finding) -> dict[str, Any]:
@@ -31,7 +36,8 @@ def finding(found: Finding) -> dict[str, Any]:
     return findingvalue.value(found)
 
 
-def _host(host: HostReport) -> dict[str, Any]:
+def host_object(host: HostReport) -> dict[str, Any]:
+    """One host as `audit` writes it."""
     return {
         "name": host.name,
         "status": host.status.value,

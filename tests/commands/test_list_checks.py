@@ -58,12 +58,12 @@ def test_a_broken_folder_is_the_commands_error(tmp_path: Path) -> None:
 
 def test_pages_are_written_once_and_pages_of_no_check_removed(tmp_path: Path) -> None:
     checks = load([ROOT / "checks"])
-    first = docs.write(tmp_path, checks)
+    first = docs.write(tmp_path, docs.pages(checks))
     assert len(first) == len(checks) + 2 + len(PAGES) + len(START_FINDINGS)  # the index, that about waivers
-    assert docs.write(tmp_path, checks) == []
+    assert docs.write(tmp_path, docs.pages(checks)) == []
     own = tmp_path / "notes.md"
     own.write_text("a person's page")
-    assert docs.write(tmp_path, checks[1:]) == [tmp_path / f"{checks[0].id}.md", tmp_path / "README.md"]
+    assert docs.write(tmp_path, docs.pages(checks[1:])) == [tmp_path / f"{checks[0].id}.md", tmp_path / "README.md"]
     assert own.exists()
 
 
