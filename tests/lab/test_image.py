@@ -135,7 +135,7 @@ def test_the_command_builds_on_the_base_once_and_the_files_in_the_image_are_prov
 def test_a_base_with_one_byte_changed_is_refused_and_the_older_image_keeps_its_name(machine: LabHost) -> None:
     machine.sh(
         f"""mkdir /var/tmp/wrong; cd /var/tmp/wrong
-printf 'FROM {REGISTRY}/base:1\\nUSER root\\nRUN printf "#" >>{PACKAGES}/sglang/{EDITED}\\n' >Dockerfile
+printf 'FROM {REGISTRY}/base:1\\nUSER 0\\nRUN printf "#" >>{PACKAGES}/sglang/{EDITED}\\n' >Dockerfile
 docker build -q -t {REGISTRY}/wrong:1 . 2>/dev/null; docker push -q {REGISTRY}/wrong:1
 docker tag plain {TAG}""",
         timeout_s=600,
