@@ -4,7 +4,7 @@ VENV ?= .venv
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := $(VENV)/bin
 
-.PHONY: help env audit demo test test-slow image-test lab-smoke lab-test lab-standins lab-site lab-power lint docs lock wheel clean
+.PHONY: help env audit demo test test-slow image-test report-test lab-smoke lab-test lab-standins lab-site lab-power lint docs site lock wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -39,10 +39,15 @@ lab-smoke: env  ## one lab machine: boot, fault, cure, audit over SSH (minutes)
 	@NEARSOCKET_LAB_PROFILE=small $(BIN)/python -m pytest -m lab tests/lab/test_smoke.py
 
 lab-test: env  ## every test that runs on the lab's virtual machines (half an hour without KVM)
-	@$(BIN)/python -m pytest -m 'lab and not slow' tests/lab --ignore tests/lab/test_standins.py --ignore tests/lab/test_site.py
+	@$(BIN)/python -m pytest -m 'lab and not slow' tests/lab --ignore tests/lab/test_standins.py --ignore tests/lab/test_verify.py --ignore tests/lab/test_site.py
 
-lab-standins: env  ## the stand-in engine and GPUs on the lab; young: not every row has been run yet
-	@$(BIN)/python -m pytest -m lab tests/lab/test_standins.py
+lab-standins: env  ## the stand-in engine and GPUs on the lab, proofs at starts with them; young: not every row has been run yet
+	@$(BIN)/python -m pytest -m lab tests/lab/test_standins.py tests/lab/test_verify.py
+
+report-test: env  ## the HTML report in headless Chromium, and its accessibility by axe-core where npm is
+	@if command -v npm >/dev/null; then npm ci --silent --no-audit --no-fund --ignore-scripts --prefix tests/report/axe; \
+	  else echo "make: no npm, so axe-core's rules are skipped" >&2; fi
+	@$(BIN)/python -m pytest -m browser tests/report
 
 lint: env  ## ruff and mypy alone
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -55,6 +60,9 @@ lab-site: env  ## deploys/site.py on the lab: two replicas near by force, drift,
 
 lab-power: env  ## twenty power cuts in the middle of an apply (up to an hour without KVM)
 	@$(BIN)/python -m pytest -m 'lab and slow' tests/lab/test_power.py
+
+site: env  ## build the documentation as a static site into build/site; a link that leads nowhere is an error
+	@rm -rf build/site && $(BIN)/python -m nearsocket.commands.site build/site
 
 lock:  ## resolve the locks anew (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock

@@ -27,11 +27,12 @@ body = json.dumps({"messages": [{"role": "user", "content": "one two three"}], "
 for port in sys.argv[1:]:
     request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/chat/completions", body, {"Content-Type": "application/json"})
     print(json.load(urllib.request.urlopen(request, timeout=120))["usage"]["total_tokens"])' %s"""
-#: All that a run could change: managed files and links with their times, containers, starts, mounts.
+#: All that a run could change: managed files and links with their times, containers, starts, mounts. Not the reports of the proofs,
+#: which a timer makes.
 SEEN = (
-    "find /etc/nearsocket /etc/systemd/system /usr/local/lib/nearsocket /var/lib/nearsocket -printf '%p %l %T@ %s\\n' | sort; "
+    "find /etc/nearsocket /etc/systemd/system /usr/local/lib/nearsocket -printf '%p %l %T@ %s\\n' | sort; "
     "for runtime in docker podman; do $runtime ps --all --quiet --no-trunc; done; "
-    "systemctl show --property=Id,InvocationID,ActiveState 'nearsocket*'; grep nearsocket /proc/mounts"
+    "systemctl show --property=Id,InvocationID,ActiveState 'nearsocket-sglang-*' '*.slice' '*.mount'; grep nearsocket /proc/mounts"
 )
 
 

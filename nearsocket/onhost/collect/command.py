@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nearsocket.model.snapshot import Source, SourceStatus
+from nearsocket.model.text import decode
 from nearsocket.onhost.collect import children
-from nearsocket.onhost.collect.files import CUT, decode
+from nearsocket.onhost.collect.files import CUT
 
 CAP_BYTES = 4 << 20
 #: What every limit is multiplied by in this process; a source's reader sets it where the user gave the whole more time.
