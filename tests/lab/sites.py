@@ -32,7 +32,8 @@ for port in sys.argv[1:]:
 SEEN = (
     "find /etc/nearsocket /etc/systemd/system /usr/local/lib/nearsocket -printf '%p %l %T@ %s\\n' | sort; "
     "for runtime in docker podman; do $runtime ps --all --quiet --no-trunc; done; "
-    "systemctl show --property=Id,InvocationID,ActiveState 'nearsocket-sglang-*' 'nearsocket*.slice' 'run-nearsocket*.mount'; grep nearsocket /proc/mounts"
+    "systemctl show --property=Id,InvocationID,ActiveState 'nearsocket-sglang-*' 'nearsocket*.slice' 'run-nearsocket*.mount'; "
+    "grep nearsocket /proc/mounts"
 )
 
 
