@@ -66,6 +66,8 @@ def drop(tree: Tree, number: int) -> None:
     """Remove that generation, first its number, then the rest. Nothing where it is not here."""
     old = tree.generations / f"{disk.TEMPORARY}old-{number}"
     disk.remove_tree(old)
+    if not disk.there(tree.generation(number)):
+        return
     try:
         tree.generation(number).rename(old)
     except FileNotFoundError:

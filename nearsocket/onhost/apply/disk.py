@@ -65,11 +65,18 @@ def link(path: Path, target: str) -> None:
 
 def remove(path: Path) -> bool:
     """Whether there was something to remove: a file or link, not a folder."""
+    if not there(path):
+        return False
     try:
         path.unlink()
     except FileNotFoundError:
         return False
     return True
+
+
+def there(path: Path) -> bool:
+    """Whether anything has that name, a link to nothing included. A read-only file system refuses to remove what is not there."""
+    return path.is_symlink() or path.exists()
 
 
 def make_folders(path: Path, mode: int = 0o755) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.order import Order, from_json
 from nearsocket.model.outcome import from_json as outcome_from
-from nearsocket.onhost.apply import lock
+from nearsocket.onhost.apply import disk, lock
 from tests.onhost.apply.made import Host, generation, record
 
 
@@ -102,3 +104,24 @@ def test_an_order_whose_contents_are_not_the_manifests_is_refused() -> None:
     order["contents"]["env/a.env"] = "AAAA"
     with pytest.raises(NearsocketError, match=r"env/a\.env"):
         from_json(json.dumps(order))
+
+
+def test_on_a_read_only_file_system_nothing_that_was_never_there_is_left_over(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(whole: Callable[..., object]) -> Callable[..., object]:
+        def call(path: Path, *words: object, **named: object) -> object:
+            if "etc" in path.relative_to(host.root).parts:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+            return whole(path, *words, **named)
+
+        return call
+
+    host.apply(generation({"a": "one"}))
+    with monkeypatch.context() as patched:
+        for name in ("unlink", "rename", "replace", "mkdir", "symlink_to", "rmdir"):
+            patched.setattr(Path, name, refusing(getattr(Path, name)))
+        patched.setattr(disk, "write_new", refusing(disk.write_new))
+        outcome = host.apply(generation({"a": "two"}))
+    assert outcome.error is not None
+    assert "Read-only file system" in outcome.error
+    assert outcome.hint == "the old generation is in force"
+    assert outcome.number == 1
