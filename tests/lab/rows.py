@@ -28,17 +28,13 @@ def fault(name: str, content: str = "") -> str:
 
 @dataclass(frozen=True)
 class HostRow:
-    """A fault of the host, beside an engine whose buffers cuMem holds near: how it is planted, and every finding that it changes.
-
-    `timeout_s` is the audit's: a fault that hangs is waited for as long as a person would.
-    """
+    """A fault of the host, beside an engine whose buffers cuMem holds near: its planting, and every finding that it changes."""
 
     name: str
     words: str
     plant: str
     found: Mapping[str, str]
     undo: str = f"rm -f {cdi.FAULTS}/*"
-    timeout_s: int = 240
 
 
 #: What is not known of a GPU that NVML does not tell of.
@@ -83,7 +79,6 @@ HOST_ROWS = (
         "`nvidia-smi` gives no answer",
         fault("nvidia-smi-hang"),
         {"host.reachable": "warn"},
-        timeout_s=90,
     ),
     HostRow(
         "driver-hangs",
@@ -91,7 +86,6 @@ HOST_ROWS = (
         f"echo 1 >{_HANG}",
         {"host.reachable": "warn", "gpu.present": "unknown", **_SILENT},
         f"echo 0 >{_HANG}",
-        timeout_s=90,
     ),
     HostRow(
         "packages-not-held",
@@ -137,7 +131,7 @@ ENGINE_ROWS = (
         where=(DOCKER, PODMAN),
         options=NO_NICE,
     ),
-    EngineRow("variable-off", "`NCCL_CUMEM_ENABLE=0`, buffers near", ("pass", "warn", "fail"), OFF),
+    EngineRow("variable-off", "`NCCL_CUMEM_ENABLE=0`, buffers near", ("pass", "warn", "fail"), OFF, where=(HOST,)),
     EngineRow(
         "host-path-off",
         "`NCCL_CUMEM_HOST_ENABLE=0`",

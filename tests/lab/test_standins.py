@@ -26,7 +26,7 @@ def test_a_planted_fault_of_the_host_is_found_by_its_findings_and_no_others(
 ) -> None:
     equipped.sh(row.plant)
     try:
-        found = judged(equipped.name, row.timeout_s)
+        found = judged(equipped.name)
     finally:
         equipped.sh(row.undo)
     changes = healthy.changes(found)

@@ -223,6 +223,12 @@ def test_a_change_of_any_source_is_another_build() -> None:
     assert all((FOLDER / name).is_file() for name in packages.SOURCES)
 
 
+def test_a_dkms_package_lays_the_modules_sources_and_says_how_they_are_built() -> None:
+    files = {path: content.decode() for path, content, _mode in packages.dkms_sources("1.2.3")}
+    assert set(files) == {f"/usr/src/nvidia-1.2.3/{name}" for name in ("nvidia.c", "Makefile", "dkms.conf")}
+    assert "M=${dkms_tree}/nvidia/1.2.3/build STANDIN_VERSION=1.2.3 modules" in files["/usr/src/nvidia-1.2.3/dkms.conf"]
+
+
 def test_every_file_for_the_guest_says_that_it_is_a_stand_in() -> None:
     files = {path: content for path, content, _mode in equip.files("gpus", [("Packages", b"Description: (stand-in)")])}
     unmarked = [path for path, content in files.items() if b"stand-in" not in content.lower() and b"standin" not in content.lower()]
