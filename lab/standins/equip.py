@@ -22,7 +22,7 @@ dpkg --install {REPOSITORY}/*_{packages.VERSION}-0standin1_amd64.deb >/dev/null
 ldconfig
 modprobe nvidia
 udevadm settle
-if [ -x /usr/bin/dockerd ]; then systemctl restart docker; fi
+if systemctl is-active --quiet docker; then systemctl restart docker; fi
 nvidia-smi -L
 """
 

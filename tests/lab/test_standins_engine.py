@@ -84,7 +84,6 @@ def test_the_audit_tells_how_the_engine_holds_its_buffers(loaded: LabHost, row: 
         if found.of(*PLACEMENT) == row.expected:
             break
     assert found.of(*PLACEMENT) == row.expected, found.said(*PLACEMENT)
-    assert found.of("host.reachable") == ("pass",), found.said("host.reachable")
     if row.name == "fallback":
         assert "fell back" in found.summaries["nccl.cumem-in-force"]
 
