@@ -8,7 +8,7 @@ from lab import lifecycle
 from lab.standins.engine import image
 from tests.lab.host import LabHost
 from tests.lab.judged import Judged, judged
-from tests.lab.rows import AT_REST, DOCKER, ENGINE_ROWS, HOST, PLACEMENT, PODMAN, EngineRow, fault
+from tests.lab.rows import AT_REST, DOCKER, ENGINE_ROWS, FILTER, FILTERED, HOST, PLACEMENT, PODMAN, EngineRow, fault
 
 LOGS = (
     ("NCCL_DEBUG", "INFO"),
@@ -42,7 +42,7 @@ def loaded(equipped: LabHost) -> LabHost:
     equipped.reset("equipped")
     for runtime in (DOCKER, PODMAN):
         image.load(equipped.record.name, equipped.name, runtime, timeout_s=600)
-    equipped.sh(f"{AT_REST}; head -c 30M /dev/zero >/var/lib/weights.bin; rm -f /var/tmp/engine.tar")
+    equipped.sh(f"{AT_REST}; head -c 30M /dev/zero >/var/lib/weights.bin; rm -f /var/tmp/engine.tar; echo '{FILTERED}' >{FILTER}")
     equipped.sh("sync; echo 3 >/proc/sys/vm/drop_caches")
     lifecycle.save(equipped.record, equipped.machine, "loaded")
     return equipped
