@@ -41,7 +41,7 @@ lab-smoke: env  ## one lab machine: boot, fault, cure, audit over SSH (minutes)
 lab-test: env  ## every test that runs on the lab's virtual machines (half an hour without KVM)
 	@$(BIN)/python -m pytest -m "lab and not slow" tests/lab --ignore tests/lab/test_standins.py --ignore tests/lab/test_standins_engine.py --ignore tests/lab/test_driver_upgrade.py
 
-lab-standins: env  ## the stand-in engine and GPUs on the lab; young: not every row has been run yet
+lab-standins: env  ## the stand-in engine and GPUs on the lab: planted faults, a driver upgrade (half an hour and more without KVM)
 	@$(BIN)/python -m pytest -m "lab and not slow" tests/lab/test_standins.py tests/lab/test_standins_engine.py tests/lab/test_driver_upgrade.py
 
 lab-dkms: env  ## a driver module that DKMS builds on a lab machine (an image with a compiler; minutes)

@@ -22,6 +22,9 @@ INSTALLED = f"dpkg-query -W -f '${{Version}}\\n' {PACKAGES} | sort -u"
 MATCH, HOLDS = "driver.versions-match", "driver.package-holds"
 
 
+pytestmark = pytest.mark.timeout(1800)  # apt under emulation, beside other machines: ten minutes measured
+
+
 @pytest.fixture
 def held(equipped: LabHost) -> Iterator[LabHost]:
     """The equipped machine, its packages held, its repository's index read; put back afterwards."""

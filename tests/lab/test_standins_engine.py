@@ -32,6 +32,7 @@ body = json.dumps({"messages": [{"role": "user", "content": "one two three"}], "
 request = urllib.request.Request("http://127.0.0.1:30000/v1/chat/completions", body, {"Content-Type": "application/json"})
 print(json.load(urllib.request.urlopen(request, timeout=60))["usage"]["total_tokens"])'"""
 DEAD = "for _ in $(seq 300); do pgrep -f ^sglang::scheduler_TP1 >/dev/null || exit 0; sleep 0.2; done; exit 1"
+pytestmark = pytest.mark.timeout(1800)
 #: Where nothing binds the buffers, where they land is drawn anew at each start.
 DRAWS = 4
 
