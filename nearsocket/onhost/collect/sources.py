@@ -15,6 +15,7 @@ from nearsocket.onhost.collect import (
     pci,
     processes,
     units,
+    verdicts,
 )
 from nearsocket.onhost.collect.runner import Job
 
@@ -55,6 +56,7 @@ JOBS = (
     Job("zfs.arcstats", kernel.arcstats),
     Job("tuned", kernel.tuned),
     Job("generation", generation.generation),
+    Job("verdicts", verdicts.verdicts),
     Job("units", units.units, 18),
     Job("timers", units.timers),
     Job("nccl.conf", ncclconf.conf, 8, after=("processes",)),
