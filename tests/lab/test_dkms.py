@@ -38,6 +38,8 @@ def test_dkms_builds_the_driver_and_the_audit_knows_that_the_next_boot_has_it(bu
     found = judged(builder.name)
     assert found.of("driver.dkms-next-kernel") == ("pass",), found.said("driver.dkms-next-kernel")
     # A kernel that is installed later and for which nobody built the module comes back without GPUs.
-    builder.sh(f"cp -a /boot/vmlinuz-{release} /boot/vmlinuz-99.0-lab; mkdir -p /usr/lib/modules/99.0-lab; depmod 99.0-lab")
+    # Debian's kernel package points /vmlinuz, which the boot loader takes, to the new one.
+    builder.sh(f"cp -a /boot/vmlinuz-{release} /boot/vmlinuz-99.0-lab; ln -sf boot/vmlinuz-99.0-lab /vmlinuz")
+    builder.sh("mkdir -p /usr/lib/modules/99.0-lab; depmod 99.0-lab")
     later = judged(builder.name)
-    assert later.of("driver.dkms-next-kernel")[0] in ("warn", "fail"), later.said("driver.dkms-next-kernel")
+    assert later.of("driver.dkms-next-kernel") == ("fail",), later.said("driver.dkms-next-kernel")
