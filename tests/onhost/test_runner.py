@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nearsocket.model.snapshot import Source, SourceStatus
-from nearsocket.onhost.collect import children, command
+from nearsocket.onhost.collect import children, command, runner
 from nearsocket.onhost.collect.files import Context, ok_text
 from nearsocket.onhost.collect.runner import WIDTH, Job, run_jobs
 
@@ -107,6 +107,18 @@ def test_the_whole_limit_cuts_what_runs_and_what_waits() -> None:
 def test_a_source_that_others_wait_for_gets_a_third_of_the_whole() -> None:
     sources = run(Job("a", hang, 60), Job("b", lambda context: ok_text("read"), after=("a",)), limit_s=0.9)
     assert sources["a"].reason == "no answer in 0.3 s" and sources["b"].text == "read"
+
+
+def test_more_time_for_the_whole_is_more_for_each_source_and_command_and_less_is_not_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    def command_that_hangs(context: Context) -> Source:
+        return command.source(["sleep", "60"], 0.1)
+
+    jobs = (Job("source", hang, 0.2), Job("command", command_that_hangs, 5))
+    monkeypatch.setattr(runner, "USUAL_WHOLE_S", 10.0)
+    sources = run(*jobs, limit_s=30.0)
+    assert sources["source"].reason == "no answer in 0.6 s"
+    assert str(sources["command"].reason).startswith("sleep 60: no answer in 0.3")
+    assert run(*jobs, limit_s=5.0)["source"].reason == "no answer in 0.2 s"
 
 
 def test_many_sources_with_large_texts_all_arrive() -> None:

@@ -33,11 +33,12 @@ class Output:
 
 
 def run(argv: Sequence[str], limit_s: float) -> Output:
-    """Run a command in its own session with no input and LC_ALL=C.
+    """Run a command in its own session with no input and LC_ALL=C, for `limit_s` seconds at most (stretched).
 
     Raises FileNotFoundError or PermissionError where it cannot start, CommandTimeout where it does not end in time:
     its group is killed and nobody waits for it.
     """
+    limit_s = children.stretched(limit_s)
     end = time.monotonic() + limit_s
     environ = dict(os.environ, LC_ALL="C", PATH=f"{os.environ.get('PATH', '')}:{_FOLDERS}".lstrip(":"))
     environ.pop("LANGUAGE", None)

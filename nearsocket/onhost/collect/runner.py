@@ -16,6 +16,9 @@ from nearsocket.onhost.collect import children
 from nearsocket.onhost.collect.command import CommandTimeout
 from nearsocket.onhost.collect.files import Context
 
+#: The limits of sources and commands are made for a whole of this many seconds. One that was given more, for a host that is slow
+#: or busy, gives each part more too; one that was given less cuts the whole, not the parts.
+USUAL_WHOLE_S = 60.0
 #: How many sources are read at once: enough to hide slow commands, few enough to go unnoticed on a serving host.
 WIDTH = 8
 _GRACE_S = 0.2
@@ -70,6 +73,7 @@ def run_jobs(jobs: Sequence[Job], context: Context, deadline: float) -> dict[str
     dying: dict[int, float] = {}
     awaited = {name for job in jobs for name in job.after}
     whole_s = deadline - time.monotonic()
+    children.be_patient(whole_s / USUAL_WHOLE_S)
     poller = select.poll()
     while waiting or running:
         now = time.monotonic()
@@ -78,8 +82,9 @@ def run_jobs(jobs: Sequence[Job], context: Context, deadline: float) -> dict[str
             if now >= deadline:
                 done[job.name] = Source(SourceStatus.TIMEOUT, reason="not reached within the time limit of the whole")
                 continue
+            usual_s = children.stretched(job.limit_s)
             # What others wait for may not use up the time of the whole: hanging NVML must leave some for the processes.
-            limit_s = min(job.limit_s, whole_s / 3) if job.name in awaited else job.limit_s
+            limit_s = min(usual_s, whole_s / 3) if job.name in awaited else usual_s
             one = _start(job, replace(context, results=dict(done), end=min(now + limit_s, deadline)))
             running.append(one)
             poller.register(one.fd, select.POLLIN | select.POLLHUP)
