@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import getpass
-import socket
+import os
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-import nearsocket
-from nearsocket.control import audit, git, program
+from nearsocket.control import audit, program, snapshots
+from nearsocket.control.record import who
 from nearsocket.control.render import render
-from nearsocket.control.snapshots import from_answer
 from nearsocket.control.target import Target
 from nearsocket.control.transport import Answer, Transport, TransportError, Trouble
 from nearsocket.control.transport.process import Children
-from nearsocket.model import outcome, read
+from nearsocket.model import outcome
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.finding import Status
 from nearsocket.model.generation import Generation, Record
@@ -64,7 +61,8 @@ def survey(target: Target, way: Transport, timeout_s: float) -> Snapshot:
     """The host's snapshot with what is installed there, by one exec. Raises TransportError."""
     own_s = max(1.0, timeout_s - min(10.0, timeout_s / 4))
     sent = program.payload(["survey", "--timeout", f"{own_s:g}", "--host", target.name])
-    return from_answer(way.run(audit.command(target), audit.password_line(target.sudo) + sent, timeout_s, Children()), target.name)
+    words = audit.command(target)
+    return snapshots.asked(lambda: way.run(words, audit.password_line(target.sudo) + sent, timeout_s, Children()), target.name)
 
 
 def prepare(
@@ -79,7 +77,7 @@ def prepare(
             f"{target.name}: expected what to serve, found none", "say it in the inventory: nearsocket_serve, nearsocket_replicas"
         )
     _refuse_holes(snapshot)
-    host = read.host(snapshot, target.near)
+    host = snapshots.parsed(snapshot, target.near)
     made = plan(host, target.settings)
     generation = render(made, record, templates)
     installed = _installed(snapshot)
@@ -98,7 +96,7 @@ def prepare(
 
 def apply(target: Target, way: Transport, order: Order, dry: bool = False) -> Outcome:
     """Carry out the order by one exec. Raises TransportError where there is no answer."""
-    sent = program.payload(["apply", "--holder", who()], dataclasses.replace(order, dry=dry).to_json().encode())
+    sent = program.payload(["apply", "--holder", who(os.environ)], dataclasses.replace(order, dry=dry).to_json().encode())
     limit_s = _OWN_S if dry else limit(target)
     answer = way.run(audit.command(target), audit.password_line(target.sudo) + sent, limit_s, Children())
     return _outcome(answer)
@@ -108,22 +106,6 @@ def limit(target: Target) -> float:
     """Seconds that an apply may take: each replica may be stopped, pulled and started in turn."""
     replicas = target.settings.replicas if target.settings else ()
     return _OWN_S + _PULL_S + sum(replica.limits.start_s + replica.limits.stop_s for replica in replicas)
-
-
-def record(inventory: Path) -> Record:
-    """Who makes a generation now, with which version, from which commit of the inventory."""
-    found = git.commit(inventory)
-    made_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return Record(who(), made_at, nearsocket.__version__, found.id, found.at, found.dirty)
-
-
-def who() -> str:
-    """`user@host` of whoever runs this."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
-        user = "somebody"
-    return one_line(f"{user}@{socket.gethostname()}", 120)
 
 
 def reload_risk(host: Host) -> str | None:

@@ -150,6 +150,7 @@ class HostData(BaseModel):
     nearsocket_replicas: tuple[ReplicaEntry, ...] | None = None
     nearsocket_tune: TuneEntry | None = None
     nearsocket_reserved_cores: Annotated[int, Field(ge=0, le=1024)] | None = None
+    nearsocket_inventory: Path | None = None
     nearsocket_strict: bool = False
     nearsocket_only: Words = ()
     nearsocket_checks: Paths = ()

@@ -145,6 +145,8 @@ def _place(
     shm = ShmMount(f"{SHM_FOLDER}/{slug(replica.name)}", size, seat.near) if choice.uses(Layer.SHM) else None
     hard = any(choice.uses(layer) for layer in (Layer.NUMACTL, Layer.CPUSET, Layer.SHM))
     gpu_gate, gate_reason = runtime.gpu_gate(host, replica.runtime, seat.gpus)
+    no_way = runtime.no_way(host, replica.name, gpu_gate)
+    refusals += [no_way] if no_way else []
     made = ReplicaPlan(
         settings=replica,
         gpus=tuple(GpuPlace(gpu.pci, gpu.index, gpu.uuid, gpu.node, gpu.socket) for gpu in seat.gpus),
