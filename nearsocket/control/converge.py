@@ -10,15 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import nearsocket
-from nearsocket.control import audit, git, program
+from nearsocket.control import audit, git, planning, program
 from nearsocket.control.render import render
 from nearsocket.control.snapshots import from_answer
 from nearsocket.control.target import Target
 from nearsocket.control.transport import Answer, Transport, TransportError, Trouble
 from nearsocket.control.transport.process import Children
-from nearsocket.model import outcome, read
+from nearsocket.model import holders, outcome, read
 from nearsocket.model.errors import NearsocketError, UsageError
-from nearsocket.model.finding import Status
 from nearsocket.model.generation import Generation, Record
 from nearsocket.model.host import Host
 from nearsocket.model.order import Order, Part
@@ -27,7 +26,7 @@ from nearsocket.model.plan.make import plan
 from nearsocket.model.plan.values import Plan
 from nearsocket.model.snapshot import Snapshot, SourceStatus
 from nearsocket.model.text import one_line
-from nearsocket.model.verdicts import reloads
+from nearsocket.model.verdicts import reloadrisk
 
 #: Reading, building, links and reloads, on a slow host.
 _OWN_S = 600.0
@@ -91,7 +90,8 @@ def prepare(
         part=part,
         allow_removals=leave.removals,
         force=leave.force,
-        reload_risk=None if leave.reload else reload_risk(host),
+        reload_risk=reload_risk(host),
+        accept_reload_risk=leave.reload,
     )
     return Prepared(target, made, generation, installed, order)
 
@@ -128,11 +128,8 @@ def who() -> str:
 
 def reload_risk(host: Host) -> str | None:
     """Why a daemon-reload could take GPUs from a running container; None where it takes none."""
-    for container in reloads.with_gpus(host):
-        found = reloads.judge_reload(host, container)
-        if found.status is not Status.PASS:
-            return f"{found.subject}: {found.summary}"
-    return None
+    found = reloadrisk.risk(host)
+    return found.reason if found else None
 
 
 def _refuse_holes(snapshot: Snapshot) -> None:
@@ -151,18 +148,10 @@ def _refuse_holes(snapshot: Snapshot) -> None:
 
 
 def _refuse_held(host: Host, generation: Generation, installed: Installed) -> None:
-    """Raises NearsocketError where a GPU of a replica that is new here is held by a process, which is then somebody else's."""
-    for replica in generation.manifest.replicas:
-        if replica.name in installed.replicas:
-            continue
-        for process in host.processes:
-            held = sorted(set(process.gpus) & set(replica.gpus))
-            if held:
-                raise NearsocketError(
-                    f"{replica.name}: expected GPU {held[0]} to be free, found process {process.pid} "
-                    f"({one_line(process.title, 60)}) on it",
-                    "stop it, or give the replica other GPUs",
-                )
+    """Raises NearsocketError where a GPU that is new to the host's generation is somebody else's."""
+    here, _ = planning.in_force(host)
+    new = [replica for replica in generation.manifest.replicas if here is not None or replica.name not in installed.replicas]
+    holders.refuse_held(host, new, here)
 
 
 def _installed(snapshot: Snapshot) -> Installed:

@@ -28,12 +28,12 @@ from nearsocket.model.text import one_line, visible
 def converge_host(host: PyinfraHost, templates: Path, part: Part | None = None) -> None:
     """Take the host to what the inventory says (`part`: that part of it), by the templates of that folder; nothing where it is so.
 
-    Data: nearsocket_serve, nearsocket_replicas, nearsocket_tune (docs/fleet.md), nearsocket_timeout; allow_removals, allow_reload,
-    force. Raises PyinfraError, one line, where it is refused; nothing was written then.
+    Data: nearsocket_serve, nearsocket_replicas, nearsocket_tune (docs/fleet.md), nearsocket_timeout; allow_removals,
+    accept_reload_risk, force. Raises PyinfraError, one line, where it is refused; nothing was written then.
     """
     try:
         target, options = _target(host)
-        leave = Leave(options.allow_removals, options.allow_reload, options.force)
+        leave = Leave(options.allow_removals, options.accept_reload_risk, options.force)
         way = OpenConnection(host)
         snapshot = converge.survey(target, way, options.nearsocket_timeout)
         ready = converge.prepare(target, snapshot, converge.record(_inventory(host.state)), leave, templates, part)
@@ -56,7 +56,9 @@ def roll_back_host(host: PyinfraHost) -> None:
     """Go back to the generation before, or to `--data generation=N`, after the host saw that its images and models are there."""
     try:
         target, options = _target(host)
-        order = Order(number=options.generation, allow_removals=options.allow_removals)
+        order = Order(
+            number=options.generation, allow_removals=options.allow_removals, accept_reload_risk=options.accept_reload_risk
+        )
         if _asks() or host.state.config.DIFF:
             shown = converge.apply(target, OpenConnection(host), order, dry=True)
             _tell(host, shown, host.state.config.DIFF)

@@ -156,7 +156,7 @@ class HostData(BaseModel):
     nearsocket_save: Path | None = None
     nearsocket_timeout: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 60.0
     allow_removals: bool = False
-    allow_reload: bool = False
+    accept_reload_risk: bool = False
     force: bool = False
     generation: Annotated[int, Field(ge=1)] | None = None
 

@@ -31,7 +31,8 @@ class Order:
     """One apply. `generation` None: go back to generation `number` (None: the one before). `part`: only that part of it.
 
     `dry`: write nothing, say everything. `allow_removals`: replicas may be taken out. `force`: an older commit of the inventory
-    may win. `reload_risk`: why a daemon-reload must not happen now (which container it could strip of its GPUs); None where it may.
+    may win. `reload_risk`: why a daemon-reload must not happen now, as the survey saw it (which container it could strip of its
+    GPUs); the host looks again, unless `accept_reload_risk`.
     `lock_wait_s`: how long to wait for another apply on the same host.
     """
 
@@ -42,6 +43,7 @@ class Order:
     allow_removals: bool = False
     force: bool = False
     reload_risk: Optional[str] = None
+    accept_reload_risk: bool = False
     lock_wait_s: float = 0.0
 
     def to_json(self) -> str:
@@ -57,6 +59,7 @@ class Order:
             "allow_removals": self.allow_removals,
             "force": self.force,
             "reload_risk": self.reload_risk,
+            "accept_reload_risk": self.accept_reload_risk,
             "lock_wait_s": self.lock_wait_s,
         }
         return json.dumps(value, sort_keys=True) + "\n"

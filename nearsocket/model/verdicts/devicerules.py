@@ -66,9 +66,7 @@ def lost(host: Host, container: str, rules: Rules) -> Optional[Lost]:
     untold = [path for path in gpus if path not in told] if len(told) < max(1, len(held)) else []
     untold += [path for path in _ALWAYS if path in nodes and not _told(path, nodes[path], rules)]
     unlinked = [
-        path
-        for path in (*told, *_ALWAYS)
-        if path in nodes and path not in untold and not _found(path, nodes[path], rules, links)
+        path for path in (*told, *_ALWAYS) if path in nodes and path not in untold and not _found(path, nodes[path], rules, links)
     ]
     return Lost(tuple(untold), tuple(unlinked))
 

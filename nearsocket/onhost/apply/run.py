@@ -14,7 +14,7 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Generation
 from nearsocket.model.order import Order, Part
 from nearsocket.model.outcome import Installed, Outcome
-from nearsocket.onhost.apply import build, diff, images, journal, lock, parts, replicas, rollback, state, steps, values, work
+from nearsocket.onhost.apply import build, diff, guard, images, journal, lock, parts, replicas, rollback, state, steps, values, work
 from nearsocket.onhost.apply.state import State
 from nearsocket.onhost.apply.steps import Interrupted, Job
 from nearsocket.onhost.apply.systemctl import Systemctl
@@ -37,13 +37,20 @@ class Clock:
         self.last = now
 
 
-def apply(order: Order, program: bytes, tree: Tree, systemctl: Systemctl, holder: str = "nearsocket apply") -> Outcome:
-    """Carry out the order; every fault of the outside world is in the outcome's `error`."""
+def apply(
+    order: Order,
+    program: bytes,
+    tree: Tree,
+    systemctl: Systemctl,
+    holder: str = "nearsocket apply",
+    look: Optional[guard.Look] = None,
+) -> Outcome:
+    """Carry out the order; every fault of the outside world is in the outcome's `error`. `look`: how the guard sees the host."""
     clock = Clock()
     try:
         with lock.shared(tree, order.lock_wait_s) if order.dry else lock.exclusive(tree, holder, order.lock_wait_s):
             clock.done("lock")
-            return _locked(order, program, tree, systemctl, clock)
+            return _locked(order, program, tree, systemctl, clock, look)
     except NearsocketError as error:
         return _refused(tree, order, clock, error.message, error.hint)
     except (OSError, CommandTimeout) as error:
@@ -55,9 +62,12 @@ def _refused(tree: Tree, order: Order, clock: Clock, message: str, hint: Optiona
     return Outcome(order.dry, number, number, None, timings=clock.timings, error=message, hint=hint)
 
 
-def _locked(order: Order, program: bytes, tree: Tree, systemctl: Systemctl, clock: Clock) -> Outcome:
+def _locked(order: Order, program: bytes, tree: Tree, systemctl: Systemctl, clock: Clock, look: Optional[guard.Look]) -> Outcome:
     job = _job(order, program, tree, systemctl)
     clock.done("read")
+    if not job.todo.nothing and order.part is not Part.IMAGE:
+        guard.refuse(order, job.todo.reload, job.generation.manifest, job.found, look)
+        clock.done("guard")
     todo, found, manifest = job.todo, job.found, job.generation.manifest
     text = diff.unified(
         (*todo.difference.added, *todo.difference.changed, *todo.difference.removed), found.contents, job.generation.contents
@@ -86,7 +96,7 @@ def _job(order: Order, program: bytes, tree: Tree, systemctl: Systemctl) -> Job:
         todo = Work(Difference(), images=images.missing(systemctl, manifest.replicas))
         return Job(todo, found, made, found.number or 0, True, program)
     settings, notes = values.decide(tree, values.wanted(manifest, made.contents))
-    leave = Leave(order.allow_removals, order.force or back, order.reload_risk)
+    leave = Leave(order.allow_removals, order.force or back)
     todo = work.decide(found, manifest, hashlib.sha256(program).hexdigest(), leave, settings, notes)
     if back and found.number != chosen:
         todo = dataclasses.replace(todo, build=True)  # the same files under another number: still a switch

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Optional
 
 from nearsocket.model import changes
 from nearsocket.model.changes import Difference
@@ -29,7 +28,6 @@ class Leave:
 
     allow_removals: bool = False
     force: bool = False
-    reload_risk: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -176,11 +174,6 @@ def _refuse(work: Work, state: State, new: Manifest, leave: Leave) -> None:
     if reason and not leave.force:
         raise NearsocketError(
             f"expected the inventory's newest commit: {reason}", "pull the inventory's repository, or say --data force=true"
-        )
-    if work.reload and leave.reload_risk:
-        raise NearsocketError(
-            f"expected that a daemon-reload takes no GPU from a running container, found: {leave.reload_risk}",
-            "see docs/checks/host.daemon-reload-risk.md, or say --data allow_reload=true",
         )
 
 

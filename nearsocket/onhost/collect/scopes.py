@@ -19,9 +19,7 @@ def scopes(context: Context) -> Source:
     """The scopes of running containers with their device rules. A container of another cgroup driver has none."""
     if not context.path("/run/systemd/system").is_dir():
         return absent("systemd does not run here")
-    listed = command.run(
-        ["systemctl", "list-units", "--type=scope", "--plain", "--no-legend", "--no-pager", "--full"], _LIMIT_S
-    )
+    listed = command.run(["systemctl", "list-units", "--type=scope", "--plain", "--no-legend", "--no-pager", "--full"], _LIMIT_S)
     if listed.code:
         return Source(SourceStatus.ERROR, reason=f"systemctl list-units: exit code {listed.code}: {listed.error}"[:300])
     words = (line.split() for line in listed.text.splitlines())
