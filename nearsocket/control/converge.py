@@ -38,11 +38,14 @@ _RESTS_ON = ("nvml", "nodes", "cpus", "pci", "meminfo", "docker.info", "cdi")
 
 @dataclass(frozen=True)
 class Leave:
-    """What the user gave leave for: taking replicas out, a reload that may cost containers their GPUs, an older commit."""
+    """What the user gave leave for: taking replicas out, a reload that may cost containers their GPUs, an older commit, and why
+    a frozen host is to change. `wait_s`: how long to wait for another operator's apply."""
 
     removals: bool = False
     reload: bool = False
     force: bool = False
+    override_freeze: str | None = None
+    wait_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -85,21 +88,28 @@ def prepare(
     _refuse_held(host, generation, installed)
     if part is None and installed.clean and installed.digest == generation.manifest.digest:
         return Prepared(target, made, generation, installed, None)
-    order = Order(
-        generation,
-        part=part,
+    order = with_leave(Order(generation, part=part, reload_risk=reload_risk(host)), leave)
+    return Prepared(target, made, generation, installed, order)
+
+
+def with_leave(order: Order, leave: Leave) -> Order:
+    """The order with what the user gave leave for."""
+    return dataclasses.replace(
+        order,
         allow_removals=leave.removals,
         force=leave.force,
-        reload_risk=reload_risk(host),
         accept_reload_risk=leave.reload,
+        lock_wait_s=leave.wait_s,
+        override_freeze=leave.override_freeze,
     )
-    return Prepared(target, made, generation, installed, order)
 
 
 def apply(target: Target, way: Transport, order: Order, dry: bool = False) -> Outcome:
     """Carry out the order by one exec. Raises TransportError where there is no answer."""
-    sent = program.payload(["apply", "--holder", who()], dataclasses.replace(order, dry=dry).to_json().encode())
-    limit_s = _OWN_S if dry else limit(target)
+    sent = program.payload(
+        ["apply", "--holder", who()], dataclasses.replace(order, dry=dry, freeze=target.freeze).to_json().encode()
+    )
+    limit_s = order.lock_wait_s + (_OWN_S if dry else limit(target))
     answer = way.run(audit.command(target), audit.password_line(target.sudo) + sent, limit_s, Children())
     return _outcome(answer)
 

@@ -33,7 +33,7 @@ def converge_host(host: PyinfraHost, templates: Path, part: Part | None = None) 
     """
     try:
         target, options = _target(host)
-        leave = Leave(options.allow_removals, options.accept_reload_risk, options.force)
+        leave = leave_of(options)
         way = OpenConnection(host)
         snapshot = converge.survey(target, way, options.nearsocket_timeout)
         ready = converge.prepare(target, snapshot, converge.record(_inventory(host.state)), leave, templates, part)
@@ -56,9 +56,7 @@ def roll_back_host(host: PyinfraHost) -> None:
     """Go back to the generation before, or to `--data generation=N`, after the host saw that its images and models are there."""
     try:
         target, options = _target(host)
-        order = Order(
-            number=options.generation, allow_removals=options.allow_removals, accept_reload_risk=options.accept_reload_risk
-        )
+        order = converge.with_leave(Order(number=options.generation), leave_of(options))
         if _asks() or host.state.config.DIFF:
             shown = converge.apply(target, OpenConnection(host), order, dry=True)
             _tell(host, shown, host.state.config.DIFF)
@@ -67,6 +65,11 @@ def roll_back_host(host: PyinfraHost) -> None:
     except NearsocketError as error:
         raise PyinfraError(_line(error.message, error.hint)) from None
     _carry_out(name="Nearsocket: go back to an earlier generation", target=target, order=order)
+
+
+def leave_of(options: schema.HostData) -> Leave:
+    """What `--data` gives leave for."""
+    return Leave(options.allow_removals, options.accept_reload_risk, options.force, options.override_freeze, options.lock_wait)
 
 
 @operation(is_idempotent=True)

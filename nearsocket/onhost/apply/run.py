@@ -14,7 +14,22 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Generation
 from nearsocket.model.order import Order, Part
 from nearsocket.model.outcome import Installed, Outcome
-from nearsocket.onhost.apply import build, diff, guard, images, journal, lock, parts, replicas, rollback, state, steps, values, work
+from nearsocket.onhost.apply import (
+    build,
+    diff,
+    freeze,
+    guard,
+    images,
+    journal,
+    lock,
+    parts,
+    replicas,
+    rollback,
+    state,
+    steps,
+    values,
+    work,
+)
 from nearsocket.onhost.apply.state import State
 from nearsocket.onhost.apply.steps import Interrupted, Job
 from nearsocket.onhost.apply.systemctl import Systemctl
@@ -50,7 +65,7 @@ def apply(
     try:
         with lock.shared(tree, order.lock_wait_s) if order.dry else lock.exclusive(tree, holder, order.lock_wait_s):
             clock.done("lock")
-            return _locked(order, program, tree, systemctl, clock, look)
+            return _locked(order, program, tree, systemctl, clock, look, holder)
     except NearsocketError as error:
         return _refused(tree, order, clock, error.message, error.hint)
     except (OSError, CommandTimeout) as error:
@@ -62,7 +77,9 @@ def _refused(tree: Tree, order: Order, clock: Clock, message: str, hint: Optiona
     return Outcome(order.dry, number, number, None, timings=clock.timings, error=message, hint=hint)
 
 
-def _locked(order: Order, program: bytes, tree: Tree, systemctl: Systemctl, clock: Clock, look: Optional[guard.Look]) -> Outcome:
+def _locked(
+    order: Order, program: bytes, tree: Tree, systemctl: Systemctl, clock: Clock, look: Optional[guard.Look], holder: str
+) -> Outcome:
     job = _job(order, program, tree, systemctl)
     clock.done("read")
     if not job.todo.nothing and order.part is not Part.IMAGE:
@@ -75,11 +92,14 @@ def _locked(order: Order, program: bytes, tree: Tree, systemctl: Systemctl, cloc
     changes = work.listed(todo, job.number, found)
     outcome = Outcome(order.dry, job.number, found.number, manifest.digest, changes, text, todo.notes)
     if order.dry:
-        pass
+        frozen = freeze.in_force(tree, order.freeze)
+        outcome = dataclasses.replace(outcome, notes=(*outcome.notes, *([f"{frozen}; a change is refused"] if frozen else [])))
     elif todo.nothing:
         steps.discard(found, tree)
         journal.clear(tree)
     else:
+        overridden = freeze.pass_or_refuse(tree, order.freeze, order.override_freeze, holder)
+        outcome = dataclasses.replace(outcome, notes=(*outcome.notes, *([overridden] if overridden else [])))
         outcome = _carried_out(outcome, job, tree, systemctl, clock)
     return dataclasses.replace(outcome, states=_states(systemctl, job), timings=clock.timings)
 
