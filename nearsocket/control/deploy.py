@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +54,14 @@ def converge_host(host: PyinfraHost, templates: Path, part: Part | None = None) 
 
 def roll_back_host(host: PyinfraHost) -> None:
     """Go back to the generation before, or to `--data generation=N`, after the host saw that its images and models are there."""
+    _one_order(host, "Nearsocket: go back to an earlier generation", lambda options: Order(number=options.generation))
+
+
+def _one_order(host: PyinfraHost, name: str, order_of: Callable[[schema.HostData], Order]) -> None:
+    """Carry out an order that rests on the data alone, shown before where a person is to see it."""
     try:
         target, options = _target(host)
-        order = converge.with_leave(Order(number=options.generation), leave_of(options))
+        order = converge.with_leave(order_of(options), leave_of(options))
         if _asks() or host.state.config.DIFF:
             shown = converge.apply(target, OpenConnection(host), order, dry=True)
             _tell(host, shown, host.state.config.DIFF)
@@ -64,7 +69,12 @@ def roll_back_host(host: PyinfraHost) -> None:
                 raise NearsocketError(shown.error, shown.hint)
     except NearsocketError as error:
         raise PyinfraError(_line(error.message, error.hint)) from None
-    _carry_out(name="Nearsocket: go back to an earlier generation", target=target, order=order)
+    _carry_out(name=name, target=target, order=order)
+
+
+def remove_host(host: PyinfraHost) -> None:
+    """Leave the host: everything off, old values and files back; `--data keep_engines=true` leaves the engines running on."""
+    _one_order(host, "Nearsocket: leave this host", lambda options: Order(remove=True, keep_engines=options.keep_engines))
 
 
 def leave_of(options: schema.HostData) -> Leave:

@@ -175,6 +175,7 @@ class HostData(BaseModel):
     accept_reload_risk: bool = False
     force: bool = False
     override_freeze: Line | None = None
+    keep_engines: bool = False
     lock_wait: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 60.0
     generation: Annotated[int, Field(ge=1)] | None = None
 

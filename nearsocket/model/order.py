@@ -36,7 +36,8 @@ class Order:
     may win. `reload_risk`: why a daemon-reload must not happen now, as the survey saw it (which container it could strip of its
     GPUs); the host looks again, unless `accept_reload_risk`.
     `lock_wait_s`: how long to wait for another apply on the same host. `freeze`: the inventory's; `override_freeze`: why a frozen
-    host is to be changed all the same.
+    host is to be changed all the same. `remove`: leave this host, whatever else is said; `keep_engines`: the engines
+    run on.
     """
 
     generation: Optional[Generation] = None
@@ -50,6 +51,8 @@ class Order:
     lock_wait_s: float = 0.0
     freeze: Optional[Freeze] = None
     override_freeze: Optional[str] = None
+    remove: bool = False
+    keep_engines: bool = False
 
     def to_json(self) -> str:
         """One line."""
@@ -68,6 +71,8 @@ class Order:
             "lock_wait_s": self.lock_wait_s,
             "freeze": dataclasses.asdict(self.freeze) if self.freeze else None,
             "override_freeze": self.override_freeze,
+            "remove": self.remove,
+            "keep_engines": self.keep_engines,
         }
         return json.dumps(value, sort_keys=True) + "\n"
 

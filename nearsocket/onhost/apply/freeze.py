@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import syslog
+from pathlib import Path
 from typing import Optional
 
 from nearsocket.model import freeze
@@ -65,6 +67,9 @@ def _now() -> str:
 
 
 def _log(tree: Tree, entry: dict[str, str]) -> None:
+    if tree.root == Path("/"):  # the journal outlasts the log where nearsocket is removed
+        syslog.openlog("nearsocket")
+        syslog.syslog(syslog.LOG_WARNING, one_line(f"{entry['who']} changes a host that is {entry['freeze']}: {entry['why']}"))
     path = tree.at(freeze.LOG)
     disk.make_folders(path.parent)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

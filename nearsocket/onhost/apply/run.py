@@ -21,6 +21,7 @@ from nearsocket.onhost.apply import (
     guard,
     images,
     journal,
+    leave,
     lock,
     parts,
     replicas,
@@ -80,6 +81,8 @@ def _refused(tree: Tree, order: Order, clock: Clock, message: str, hint: Optiona
 def _locked(
     order: Order, program: bytes, tree: Tree, systemctl: Systemctl, clock: Clock, look: Optional[guard.Look], holder: str
 ) -> Outcome:
+    if order.remove:
+        return _left(order, tree, systemctl, clock, look, holder)
     job = _job(order, program, tree, systemctl)
     clock.done("read")
     if not job.todo.nothing and order.part is not Part.IMAGE:
@@ -102,6 +105,30 @@ def _locked(
         outcome = dataclasses.replace(outcome, notes=(*outcome.notes, *([overridden] if overridden else [])))
         outcome = _carried_out(outcome, job, tree, systemctl, clock)
     return dataclasses.replace(outcome, states=_states(systemctl, job), timings=clock.timings)
+
+
+def _left(order: Order, tree: Tree, systemctl: Systemctl, clock: Clock, look: Optional[guard.Look], holder: str) -> Outcome:
+    """Leave the host. Raises NearsocketError where that is refused, OSError, CommandTimeout."""
+    leaving = leave.decide(tree, systemctl, order.keep_engines)
+    clock.done("read")
+    outcome = Outcome(order.dry, None, leaving.found.number, None, leave.listed(leaving), notes=leave.notes(leaving, tree))
+    if leaving.job:
+        guard.refuse(order, leaving.todo.reload, leaving.job.generation.manifest, leaving.found, look)
+        clock.done("guard")
+    if order.dry or leaving.nothing:
+        if not order.dry:
+            lock.forget(tree)
+        return dataclasses.replace(outcome, timings=clock.timings)
+    overridden = freeze.pass_or_refuse(tree, order.freeze, order.override_freeze, holder)
+    outcome = dataclasses.replace(outcome, notes=(*outcome.notes, *([overridden] if overridden else [])), timings=clock.timings)
+    try:
+        problem = leave.carry_out(leaving, tree, systemctl, clock.done)
+    except (Interrupted, OSError, CommandTimeout) as cut:
+        said = cut.message if isinstance(cut, Interrupted) else steps.said(cut)
+        return dataclasses.replace(outcome, number=tree.number(), error=said, hint="run this again: it completes", wrote=True)
+    if problem is None:
+        lock.forget(tree)
+    return dataclasses.replace(outcome, number=tree.number(), error=problem, hint="run this again" if problem else None, wrote=True)
 
 
 def _job(order: Order, program: bytes, tree: Tree, systemctl: Systemctl) -> Job:

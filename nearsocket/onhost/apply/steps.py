@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model.generation import Generation
-from nearsocket.onhost.apply import build, disk, images, journal, replicas, values
+from nearsocket.onhost.apply import build, disk, folders, images, journal, replicas, values
 from nearsocket.onhost.apply.journal import Journal
 from nearsocket.onhost.apply.state import State
 from nearsocket.onhost.apply.systemctl import Systemctl
@@ -86,6 +86,7 @@ def _before(job: Job, tree: Tree, systemctl: Systemctl, plan: Journal, done: Cal
     todo = job.todo
     discard(job.found, tree)
     journal.write(tree, plan)
+    folders.note(tree, [tree.at(link.path).parent for link in (*todo.links_add, *todo.links_fix)])
     _keep_aside(job, tree)
     if todo.program:
         disk.make_folders(tree.program.parent)

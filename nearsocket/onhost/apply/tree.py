@@ -53,6 +53,11 @@ class Tree:
         return self.at("/var/lib/nearsocket/old-values.json")
 
     @property
+    def folders(self) -> Path:
+        """Folders of others that had to be made."""
+        return self.at("/var/lib/nearsocket/folders.json")
+
+    @property
     def aside(self) -> Path:
         """Where files that were changed by hand are kept."""
         return self.at("/var/lib/nearsocket/aside")
