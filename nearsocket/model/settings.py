@@ -48,6 +48,15 @@ class OnChange(str, enum.Enum):
     REFUSE = "refuse"
 
 
+class Adopt(str, enum.Enum):
+    """What becomes of an engine that runs already on a replica's GPUs: it is looked at and nothing more, it is handed over when it
+    next stops, or it is stopped and taken over now."""
+
+    OBSERVE = "observe"
+    NEXT_RESTART = "next-restart"
+    NOW = "now"
+
+
 @dataclass(frozen=True)
 class GpuChoice:
     """The GPUs that a replica asks for: `wanted` by index or PCI address, or `count` of them, chosen by the plan."""
@@ -122,6 +131,7 @@ class ReplicaSettings:
     host_memory_bytes: Optional[int] = None
     limits: Limits = Limits()
     hooks: Hooks = Hooks()
+    adopt: Optional[Adopt] = None
 
 
 @dataclass(frozen=True)
