@@ -18,12 +18,14 @@ from nearsocket.control.transport import Answer, Transport, TransportError, Trou
 from nearsocket.control.transport.process import Children
 from nearsocket.model import holders, outcome, read
 from nearsocket.model.errors import NearsocketError, UsageError
-from nearsocket.model.generation import Generation, Record
+from nearsocket.model.generation import Generation, Manifest, Record
+from nearsocket.model.handover import Handover, handovers
 from nearsocket.model.host import Host
 from nearsocket.model.order import Order, Part
 from nearsocket.model.outcome import Installed, Outcome
 from nearsocket.model.plan.make import plan
 from nearsocket.model.plan.values import Plan
+from nearsocket.model.settings import Adopt
 from nearsocket.model.snapshot import Snapshot, SourceStatus
 from nearsocket.model.text import one_line
 from nearsocket.model.verdicts import reloadrisk
@@ -85,10 +87,14 @@ def prepare(
     made = plan(host, target.settings)
     generation = render(made, record, templates)
     installed = _installed(snapshot)
-    _refuse_held(host, generation, installed)
-    if part is None and installed.clean and installed.digest == generation.manifest.digest:
+    here, _ = planning.in_force(host)
+    adopt = {replica.name: replica.adopt for replica in target.settings.replicas if replica.adopt}
+    given = handovers(host, generation.manifest.replicas, adopt, here) if part in (None, Part.ENGINE) else ()
+    _refuse_held(host, generation, installed, here, given)
+    at_once = any(one.how is Adopt.NOW for one in given)
+    if part is None and not at_once and installed.clean and installed.digest == generation.manifest.digest:
         return Prepared(target, made, generation, installed, None)
-    order = with_leave(Order(generation, part=part, reload_risk=reload_risk(host)), leave)
+    order = with_leave(Order(generation, part=part, reload_risk=reload_risk(host), handovers=given), leave)
     return Prepared(target, made, generation, installed, order)
 
 
@@ -157,11 +163,12 @@ def _refuse_holes(snapshot: Snapshot) -> None:
             )
 
 
-def _refuse_held(host: Host, generation: Generation, installed: Installed) -> None:
-    """Raises NearsocketError where a GPU that is new to the host's generation is somebody else's."""
-    here, _ = planning.in_force(host)
-    new = [replica for replica in generation.manifest.replicas if here is not None or replica.name not in installed.replicas]
-    holders.refuse_held(host, new, here)
+def _refuse_held(
+    host: Host, generation: Generation, installed: Installed, here: Manifest | None, given: tuple[Handover, ...] = ()
+) -> None:
+    """Raises NearsocketError where a GPU that is new to the host's generation is somebody else's, and is not taken over."""
+    known = {one.replica for one in given} | (set(installed.replicas) if here is None else set())
+    holders.refuse_held(host, [replica for replica in generation.manifest.replicas if replica.name not in known], here)
 
 
 def _installed(snapshot: Snapshot) -> Installed:

@@ -37,7 +37,7 @@ def render(plan: Plan, record: Record, templates: Path) -> Generation:
         raise NearsocketError(f"{first.subject}: {first.reason}", first.hint)
     made = _Made(plan.host, templates)
     made.add("fingerprint.json", json.dumps(plan.fingerprint.to_json(), indent=2, sort_keys=True) + "\n")
-    replicas = tuple(_replica(plan, replica, made) for replica in plan.replicas)
+    replicas = tuple(_replica(plan, replica, made) for replica in plan.managed)
     _tuning(plan, made)
     manifest = Manifest(
         host=plan.host,

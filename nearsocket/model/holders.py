@@ -25,13 +25,13 @@ def refuse_held(host: Host, wanted: Sequence[ReplicaEntry], here: Optional[Manif
 
     `here`: the generation in force, None where there is none. A GPU that one of its replicas has already is ours.
     """
-    ours = {gpu for replica in here.replicas for gpu in replica.gpus} if here else set()
-    new = [gpu for replica in wanted for gpu in replica.gpus if gpu not in ours]
+    had = {gpu for replica in here.replicas for gpu in replica.gpus} if here else set()
+    new = [gpu for replica in wanted for gpu in replica.gpus if gpu not in had]
     if new and host.gpus and "processes" in host.sources and refused(host, "processes"):
         raise NearsocketError(f"expected to see who holds GPU {new[0]}, found: {why(host, 'processes')}", "run it again, as root")
     for replica in wanted:
         for gpu in replica.gpus:
-            holder = holder_of(host, gpu, here) if gpu not in ours else None
+            holder = holder_of(host, gpu, here) if gpu not in had else None
             if holder:
                 raise NearsocketError(
                     f"{replica.name}: expected GPU {gpu} to be free, found {holder} on it",
@@ -46,11 +46,11 @@ def holder_of(host: Host, pci: str, here: Optional[Manifest] = None) -> Optional
     no process on the GPU for minutes. One that was given every GPU holds them only if it runs an engine.
     """
     for process in host.processes:
-        if pci in process.gpus and not _ours(host, process, here):
+        if pci in process.gpus and not ours(host, process, here):
             return _said(host, process)
     gpu = host.gpu(pci)
     for container in host.containers:
-        if gpu is not None and _given(host, container, gpu) and not _managed(container.name, here):
+        if gpu is not None and _given(host, container, gpu) and not managed(container.name, here):
             return _container(host, container)
     return None
 
@@ -60,16 +60,18 @@ def box_of(host: Host, process: Process) -> Optional[Container]:
     return next((box for box in host.containers if same_container(box.id, process.container)), None)
 
 
-def _managed(container: str, here: Optional[Manifest]) -> bool:
+def managed(container: str, here: Optional[Manifest]) -> bool:
+    """Whether that container is a replica's of the generation."""
     return here is not None and any(container == replica.container for replica in here.replicas)
 
 
-def _ours(host: Host, process: Process, here: Optional[Manifest]) -> bool:
+def ours(host: Host, process: Process, here: Optional[Manifest]) -> bool:
+    """Whether a replica of the generation runs this process."""
     if here is None:
         return False
     box, parts = box_of(host, process), (process.cgroup or "").split("/")
     units = {name for replica in here.replicas for name in (replica.unit, replica.slice)}
-    return (box is not None and _managed(box.name, here)) or process.unit in units or bool(units.intersection(parts))
+    return (box is not None and managed(box.name, here)) or process.unit in units or bool(units.intersection(parts))
 
 
 def _said(host: Host, process: Process) -> str:
@@ -81,6 +83,11 @@ def _said(host: Host, process: Process) -> str:
 def _container(host: Host, box: Container) -> str:
     unit = unit_of(box, host.units)
     return f"container {one_line(box.name or box.id[:12], 60)}" + (f" of {one_line(unit.id, 60)}" if unit else "")
+
+
+def holds(host: Host, box: Container, addresses: Sequence[str]) -> bool:
+    """Whether the container was given one of these GPUs, as `holder_of` counts it."""
+    return any(gpu.pci in addresses and _given(host, box, gpu) for gpu in host.gpus)
 
 
 def _given(host: Host, box: Container, gpu: Gpu) -> bool:

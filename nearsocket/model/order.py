@@ -11,10 +11,11 @@ import json
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from nearsocket.model import freeze, generation
+from nearsocket.model import freeze, generation, handover
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.freeze import Freeze
 from nearsocket.model.generation import Generation
+from nearsocket.model.handover import Handover
 from nearsocket.model.text import one_line
 
 SCHEMA = "nearsocket.order/1"
@@ -37,7 +38,7 @@ class Order:
     GPUs); the host looks again, unless `accept_reload_risk`.
     `lock_wait_s`: how long to wait for another apply on the same host. `freeze`: the inventory's; `override_freeze`: why a frozen
     host is to be changed all the same. `remove`: leave this host, whatever else is said; `keep_engines`: the engines
-    run on.
+    run on. `handovers`: engines that run and are taken over.
     """
 
     generation: Optional[Generation] = None
@@ -53,6 +54,7 @@ class Order:
     override_freeze: Optional[str] = None
     remove: bool = False
     keep_engines: bool = False
+    handovers: tuple[Handover, ...] = ()
 
     def to_json(self) -> str:
         """One line."""
@@ -73,6 +75,7 @@ class Order:
             "override_freeze": self.override_freeze,
             "remove": self.remove,
             "keep_engines": self.keep_engines,
+            "handovers": [handover.to_value(entry) for entry in self.handovers],
         }
         return json.dumps(value, sort_keys=True) + "\n"
 
@@ -85,6 +88,7 @@ def from_json(text: str) -> Order:
             raise NearsocketError(f"expected {SCHEMA}, found another schema", "use one version of nearsocket on both sides")
         manifest, contents = value.pop("manifest"), value.pop("contents")
         made = _generation(manifest, contents) if manifest is not None else None
+        value["handovers"] = tuple(handover.from_value(entry) for entry in value["handovers"])
         value["freeze"] = freeze.from_value(value["freeze"])
         value["part"] = Part(value["part"]) if value["part"] is not None else None
         return Order(generation=made, **value)

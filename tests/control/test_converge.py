@@ -106,9 +106,9 @@ def test_a_process_on_a_gpu_stops_a_new_replica_and_not_one_that_is_here(install
     busy = dataclasses.replace(host, processes=(process,))
     if refused:
         with pytest.raises(NearsocketError, match=f"{taken} to be free, found process 77"):
-            converge._refuse_held(busy, generation, installed)
+            converge._refuse_held(busy, generation, installed, None)
     else:
-        converge._refuse_held(busy, generation, installed)
+        converge._refuse_held(busy, generation, installed, None)
 
 
 class Way_:

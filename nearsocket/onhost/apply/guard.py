@@ -43,11 +43,13 @@ def refuse(order: Order, reload: bool, wanted: Manifest, found: State, look: Opt
     """
     here = found.manifest
     ours = {gpu for replica in here.replicas for gpu in replica.gpus} if here else set()
-    takes = not found.damage and any(gpu not in ours for replica in wanted.replicas for gpu in replica.gpus)
+    handed = {one.replica for one in order.handovers}
+    new = [replica for replica in wanted.replicas if replica.name not in handed]
+    takes = not found.damage and any(gpu not in ours for replica in new for gpu in replica.gpus)
     asks = reload and not order.accept_reload_risk
     seen = look() if look is not None and (takes or asks) else None
     if seen is not None and takes:
-        holders.refuse_held(seen, wanted.replicas, here)
+        holders.refuse_held(seen, new, here)
     if asks:
         _refuse_reload(order, seen)
 

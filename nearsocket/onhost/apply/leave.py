@@ -16,7 +16,7 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Generation, Manifest, Record
 from nearsocket.model.outcome import Action, Change, Kind
 from nearsocket.model.standalone import Alone, Boot, alone
-from nearsocket.onhost.apply import build, disk, folders, state, steps, values, work
+from nearsocket.onhost.apply import adopt, build, disk, folders, state, steps, values, work
 from nearsocket.onhost.apply.state import State
 from nearsocket.onhost.apply.steps import Job
 from nearsocket.onhost.apply.systemctl import Systemctl
@@ -92,6 +92,7 @@ def refuse_taken(tree: Tree, files: tuple[Alone, ...]) -> None:
 
 def carry_out(leaving: Leaving, tree: Tree, systemctl: Systemctl, done: Callable[[str], None]) -> Optional[str]:
     """All steps; what a unit failed with, or None. Raises steps.Interrupted, OSError, CommandTimeout."""
+    adopt.restore(tree, systemctl, leaving.keep)
     for entry in leaving.files:
         disk.make_folders(tree.at(entry.path).parent)
         disk.replace(tree.at(entry.path), entry.content, entry.mode)
@@ -146,7 +147,15 @@ def notes(leaving: Leaving, tree: Tree) -> tuple[str, ...]:
     """What goes with it that somebody may want: files that were changed by hand and kept aside."""
     aside = tree.at(f"{_STATE}/aside")
     kept = sorted(str(path.relative_to(aside)) for path in aside.rglob("*") if path.is_file()) if aside.is_dir() else []
-    return (*leaving.todo.notes, *(f"goes with it: {path}, once changed by hand and kept aside" for path in kept))
+    taken = [one.handover.old for one in adopt.records(tree).values()]
+    told = (
+        "stays out of the boot: its replica runs on" if leaving.keep else "is as it was before it was taken over, and not started"
+    )
+    return (
+        *leaving.todo.notes,
+        *(f"{old} {told}" for old in taken),
+        *(f"goes with it: {path}, once changed by hand and kept aside" for path in kept),
+    )
 
 
 def _empty(host: str) -> Manifest:

@@ -14,7 +14,9 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Generation
 from nearsocket.model.order import Order, Part
 from nearsocket.model.outcome import Installed, Outcome
+from nearsocket.model.settings import Adopt
 from nearsocket.onhost.apply import (
+    adopt,
     build,
     diff,
     freeze,
@@ -142,15 +144,19 @@ def _job(order: Order, program: bytes, tree: Tree, systemctl: Systemctl) -> Job:
     if order.part is Part.IMAGE:
         todo = Work(Difference(), images=images.missing(systemctl, manifest.replicas))
         return Job(todo, found, made, found.number or 0, True, program)
+    at_once = {one.unit for one in order.handovers if one.how is Adopt.NOW}
+    found = dataclasses.replace(found, awaiting=found.awaiting - at_once)
     settings, notes = values.decide(tree, values.wanted(manifest, made.contents))
     leave = Leave(order.allow_removals, order.force or back)
     todo = work.decide(found, manifest, hashlib.sha256(program).hexdigest(), leave, settings, notes)
     if back and found.number != chosen:
         todo = dataclasses.replace(todo, build=True)  # the same files under another number: still a switch
-    begin = {entry.unit for entry in todo.restart} | set(todo.start)
+    taken = adopt.fresh(tree, order.handovers, bool(found.unfinished or found.void))
+    begin = {entry.unit for entry in todo.restart} | set(todo.start) | {one.unit for one in taken}
+    todo = work.with_handovers(todo, taken)
     todo = dataclasses.replace(todo, images=images.missing(systemctl, [r for r in manifest.replicas if r.unit in begin]))
     if not found.damage:
-        replicas.refuse_taken(tree, systemctl, manifest, found.manifest)
+        replicas.refuse_taken(tree, systemctl, manifest, found.manifest, frozenset(one.replica for one in order.handovers))
     if not todo.build:
         return Job(todo, found, made, found.number or 0, True, program)
     return Job(todo, found, made, chosen or build.next_number(tree, found), back, program)
