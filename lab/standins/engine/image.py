@@ -1,4 +1,7 @@
-"""The engine image: made in the guest from its own files, imported into Docker and podman, from no registry."""
+"""The engine image: made in the guest from its own files, imported into Docker and podman.
+
+Where a digest is needed it is pushed to the machine's own registry; no other one is asked.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from lab.say import clean
 FOLDER = Path(__file__).parent
 #: The image's name in both engines.
 NAME = "localhost/nearsocket-standin/sglang:0.5.10"
+#: Its name and tag in the lab's registry, once `publish` has put it there.
+PUBLISHED = "nearsocket-standin/sglang:0.5.10"
 GUEST_FOLDER = "/opt/nearsocket-standin/engine"
 _CHANGES = (
     "ENV PYTHONPATH=/opt/standin",
@@ -56,3 +61,15 @@ def load(lab: str, machine: str, runtime: str, timeout_s: float = 300.0) -> None
     done = ssh.run(lab, machine, f"set -e; {script(runtime)}", timeout_s=timeout_s)
     if done.returncode:
         raise LabError(f"expected {runtime} to import the engine image, found: {clean(done.stderr or done.stdout)}")
+
+
+def publish(lab: str, machine: str, runtime: str, timeout_s: float = 600.0) -> str:
+    """Push the image from one engine to the machine's own registry; its reference with digest, `127.0.0.1:5000/NAME@sha256:...`.
+
+    Loads it first where the engine lacks it. LabError with the engine's or the registry's own words where one of them refuses.
+    """
+    load(lab, machine, runtime, timeout_s)
+    done = ssh.run(lab, machine, f"lab-push {runtime} {NAME} {PUBLISHED}", timeout_s=timeout_s)
+    if done.returncode:
+        raise LabError(f"expected {machine} to publish the engine image, found: {clean(done.stderr or done.stdout)}")
+    return done.stdout.strip()
