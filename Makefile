@@ -39,10 +39,10 @@ lab-smoke: env  ## one lab machine: boot, fault, cure, audit over SSH (minutes)
 	@NEARSOCKET_LAB_PROFILE=small $(BIN)/python -m pytest -m lab tests/lab/test_smoke.py
 
 lab-test: env  ## every test that runs on the lab's virtual machines (half an hour without KVM)
-	@$(BIN)/python -m pytest -m lab tests/lab --ignore tests/lab/test_standins.py
+	@$(BIN)/python -m pytest -m lab tests/lab --ignore tests/lab/test_standins.py --ignore tests/lab/test_beside.py
 
-lab-standins: env  ## the stand-in engine and GPUs on the lab; young: not every row has been run yet
-	@$(BIN)/python -m pytest -m lab tests/lab/test_standins.py
+lab-standins: env  ## the stand-in engine and GPUs on the lab, and deploys beside them; young: not every test has been run yet
+	@$(BIN)/python -m pytest -m lab tests/lab/test_standins.py tests/lab/test_beside.py
 
 lint: env  ## ruff and mypy alone
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
