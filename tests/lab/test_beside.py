@@ -230,8 +230,9 @@ def test_kept_engines_serve_on_by_units_of_their_own_and_start_again_by_them(mac
         machine.host.sh(f"test ! -e /etc/nearsocket; systemctl restart {unit}; systemctl is-active {unit}", timeout_s=400)
     finally:
         machine.host.sh(
-            f"systemctl stop {unit}; rm -f /etc/systemd/system/{unit} /etc/systemd/system/*.wants/{unit} /etc/default/nearsocket-sglang-z "
-            "/etc/systemd/system/nearsocket-z.slice /etc/systemd/system/run-nearsocket-shm-z.mount; "
+            f"systemctl stop {unit}; rm -f /etc/systemd/system/{unit} /etc/systemd/system/*.wants/{unit}; "
+            "rm -f /etc/default/nearsocket-sglang-z /etc/systemd/system/nearsocket-z.slice; "
+            "rm -f /etc/systemd/system/run-nearsocket-shm-z.mount; "
             "systemctl daemon-reload",
             timeout_s=300,
         )

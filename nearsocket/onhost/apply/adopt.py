@@ -86,12 +86,24 @@ def watch(systemctl: Systemctl, given: Iterable[Handover]) -> None:
     """Have systemd start the replica when the old container, which no unit runs, has ended. Raises OSError, CommandTimeout."""
     for one in given:
         if one.how is Adopt.NEXT_RESTART and not one.old_unit:
-            name = f"nearsocket-handover-{one.replica}.service"
+            name = _watcher(one)
             if systemctl.show([name])[name].active == "active":
                 continue  # it waits already
             ends = [f"--property=OnSuccess={one.unit}", f"--property=OnFailure={one.unit}"]
             words = ["systemd-run", f"--unit={name}", "--collect", *ends, "--", f"/usr/bin/{one.runtime}", "wait"]
             _must(systemctl, [*words, one.old_container or ""])
+
+
+def forget(tree: Tree, systemctl: Systemctl) -> None:
+    """Nobody waits any more for an old container's end: its end would start a replica that is gone. Raises OSError, CommandTimeout.
+
+    To stop who waits is such an end too, so the replica's unit has to be unknown to systemd by now.
+    """
+    systemctl.stop([_watcher(taken.handover) for taken in records(tree).values() if not taken.handover.old_unit])
+
+
+def _watcher(one: Handover) -> str:
+    return f"nearsocket-handover-{one.replica}.service"
 
 
 def take(systemctl: Systemctl, given: Iterable[Handover]) -> Optional[str]:

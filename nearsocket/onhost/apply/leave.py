@@ -104,6 +104,7 @@ def carry_out(leaving: Leaving, tree: Tree, systemctl: Systemctl, done: Callable
         if problem:
             return problem
         if not leaving.keep:
+            adopt.forget(tree, systemctl)
             systemctl.reset_failed(sorted(name for name, now in leaving.found.units.items() if now.active == "failed"))
     _purge(leaving, tree)
     done("purge")

@@ -161,6 +161,17 @@ def test_after_removal_a_container_has_its_restart_policy_again(host: Host) -> N
     assert ["docker", "update", "--restart=always", "glm"] in host.system.state["calls"]
 
 
+def test_after_removal_nobody_waits_any_more_for_the_old_containers_end(host: Host) -> None:
+    adopt(host, box(Adopt.NEXT_RESTART))
+    watcher = "nearsocket-handover-a.service"
+    host.system.change(active={**host.system.state["active"], watcher: {"text": "", "id": "9", "state": "active"}})
+    assert host.apply(None, remove=True).error is None
+    calls = [words[1:] for words in host.system.state["calls"] if words[0] == "systemctl"]
+    assert calls.index(["stop", watcher]) > len(calls) - 1 - calls[::-1].index(["daemon-reload"])
+    assert watcher not in active(host)
+    assert host.system.state["running"] == ["glm"]
+
+
 def test_a_handover_is_cut_anywhere_and_the_next_run_completes(tmp_path: Path) -> None:
     base = serving(tmp_path / "base")
     for how, end in ((Adopt.NOW, {OURS}), (Adopt.NEXT_RESTART, {OLD})):
