@@ -19,7 +19,8 @@ from nearsocket.model.verdicts.reading import refused, why
 
 #: Docker's own size of /dev/shm, which nobody asked for.
 _USUAL_SHM = 64 << 20
-_CACHE = "/root/.cache/huggingface"
+#: The home of a container's root, under which Hugging Face keeps what it loads unless it is told otherwise.
+_HOME = "/root"
 
 
 class _Lost(Exception):
@@ -122,7 +123,7 @@ def _model(said: Words, places: dict[str, str], environment: dict[str, str]) -> 
         raise _Lost("its model", "its command line names none")
     inside = said.model
     if not inside.startswith("/"):  # a name of a hub: what is read lies in the cache
-        inside = environment.get("HF_HUB_CACHE") or environment.get("HF_HOME") or _CACHE
+        inside = environment.get("HF_HUB_CACHE") or environment.get("HF_HOME") or f"{_HOME}/.cache/huggingface"
     folder = parts.on_host(inside, places)
     if folder is None:
         raise _Lost(
