@@ -4,7 +4,7 @@ VENV ?= .venv
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := $(VENV)/bin
 
-.PHONY: help env audit demo test test-slow image-test lab-smoke lab-test lab-standins lint docs lock wheel clean
+.PHONY: help env audit demo test test-slow image-test report-test lab-smoke lab-test lab-standins lint docs site lock wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -39,16 +39,24 @@ lab-smoke: env  ## one lab machine: boot, fault, cure, audit over SSH (minutes)
 	@NEARSOCKET_LAB_PROFILE=small $(BIN)/python -m pytest -m lab tests/lab/test_smoke.py
 
 lab-test: env  ## every test that runs on the lab's virtual machines (half an hour without KVM)
-	@$(BIN)/python -m pytest -m lab tests/lab --ignore tests/lab/test_standins.py --ignore tests/lab/test_beside.py
+	@$(BIN)/python -m pytest -m lab tests/lab --ignore tests/lab/test_standins.py --ignore tests/lab/test_verify.py --ignore tests/lab/test_beside.py
 
-lab-standins: env  ## the stand-in engine and GPUs on the lab, and deploys beside them; young: not every test has been run yet
-	@$(BIN)/python -m pytest -m lab tests/lab/test_standins.py tests/lab/test_beside.py
+lab-standins: env  ## the stand-in engine and GPUs on the lab, proofs at starts and deploys beside them; young: not every test has been run yet
+	@$(BIN)/python -m pytest -m lab tests/lab/test_standins.py tests/lab/test_verify.py tests/lab/test_beside.py
+
+report-test: env  ## the HTML report in headless Chromium, and its accessibility by axe-core where npm is
+	@if command -v npm >/dev/null; then npm ci --silent --no-audit --no-fund --ignore-scripts --prefix tests/report/axe; \
+	  else echo "make: no npm, so axe-core's rules are skipped" >&2; fi
+	@$(BIN)/python -m pytest -m browser tests/report
 
 lint: env  ## ruff and mypy alone
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 docs: env  ## write the generated documentation pages anew
 	@$(BIN)/python -m nearsocket.commands.docs docs
+
+site: env  ## build the documentation as a static site into build/site; a link that leads nowhere is an error
+	@rm -rf build/site && $(BIN)/python -m nearsocket.commands.site build/site
 
 lock:  ## resolve the locks anew (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock

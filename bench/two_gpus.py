@@ -27,7 +27,7 @@ from nearsocket.model import read
 from nearsocket.model.check import Check
 from nearsocket.model.explain import explain
 from nearsocket.model.judge import judge
-from nearsocket.onhost.collect import collect
+from nearsocket.onhost.collect.whole import collect
 
 ROOT = Path(__file__).resolve().parent.parent
 SHM = {"NCCL_P2P_DISABLE": "1"}

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Optional
 
-from nearsocket.model import cpulist
 from nearsocket.model.check import check
 from nearsocket.model.finding import Evidence, Finding, Status, failed, not_applicable, passed, unknown, warned
 from nearsocket.model.host import Host
-from nearsocket.model.near import one_socket
-from nearsocket.model.verdicts.binding import judge_binding, worst
+from nearsocket.model.verdicts import proof
+from nearsocket.model.verdicts.binding import worst
 from nearsocket.model.verdicts.engine_env import CUMEM, CUMEM_HOST, has_option, lookup, outcome
 from nearsocket.model.verdicts.groupfacts import GroupFacts, every_group
 from nearsocket.model.verdicts.groups import AS_ROOT
@@ -43,40 +41,7 @@ def binding(host: Host) -> Iterable[Finding]:
     **Source**: /proc/PID/status, first line of /proc/PID/numa_maps; Linux set_mempolicy(2), cpuset(7).
     """
     idle, running = every_group(host)
-    return [idle] if idle else list(map(_binding, running))
-
-
-def _binding(facts: GroupFacts) -> Finding:
-    host, group = facts.host, facts.group
-    absent = _no_other_socket(facts) or _no_ranks(facts)
-    if absent is not None:
-        return absent
-    verdicts = [judge_binding(host, process) for process in group.ranks]
-    deciding = worst(verdicts)
-    same = sum(verdict.status is deciding.status for verdict in verdicts)
-    evidence = (*facts.where, *facts.live)
-    summary = f"{same} of {len(verdicts)} ranks: {deciding.text}" if len(verdicts) > 1 else deciding.text
-    if deciding.status is Status.PASS:
-        return passed(group.subject, summary, evidence)
-    if deciding.status is Status.UNKNOWN:
-        return unknown(group.subject, summary, evidence, f"{AS_ROOT}; with --near NODES where no GPU is visible")
-    make = failed if deciding.status is Status.FAIL else warned
-    return make(group.subject, summary, evidence, bind(host, group))
-
-
-def _no_other_socket(facts: GroupFacts) -> Optional[Finding]:
-    if not one_socket(facts.host):
-        return None
-    nodes = cpulist.render(node.id for node in facts.host.nodes)
-    return not_applicable(facts.subject, f"one socket (node {nodes}): nothing can be far", (Evidence("nodes", f"node {nodes}"),))
-
-
-def _no_ranks(facts: GroupFacts) -> Optional[Finding]:
-    if facts.group.ranks:
-        return None
-    seen = Evidence("processes", f"pids {', '.join(str(process.pid) for process in facts.group.processes)}")
-    summary = "no process of it is known to hold a GPU yet, so there is no rank to judge"
-    return unknown(facts.subject, summary, (seen,), "nearsocket audit @local  # again, after the load")
+    return [idle] if idle else list(map(proof.binding, running))
 
 
 @check("engine.memory-locality")
@@ -104,7 +69,7 @@ def memory_locality(host: Host) -> Iterable[Finding]:
 
 def _locality(facts: GroupFacts) -> Finding:
     host, group = facts.host, facts.group
-    absent = _no_other_socket(facts) or _no_ranks(facts)
+    absent = proof.no_other_socket(facts) or proof.no_ranks(facts)
     if absent is not None:
         return absent
     deciding = worst(judge_locality(host, process) for process in group.ranks)
@@ -142,7 +107,7 @@ def binding_conflict(host: Host) -> Iterable[Finding]:
 
 
 def _binding_conflict(facts: GroupFacts) -> Finding:
-    host, group, absent = facts.host, facts.group, _no_other_socket(facts)
+    host, group, absent = facts.host, facts.group, proof.no_other_socket(facts)
     if absent is not None:
         return absent
     found = owners(group)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 
 from nearsocket.model.check import check
-from nearsocket.model.finding import Evidence, Finding, Status, failed, passed, unknown, warned
+from nearsocket.model.finding import Finding
 from nearsocket.model.host import Host
-from nearsocket.model.verdicts.binding import worst
-from nearsocket.model.verdicts.enforced import judge_force
-from nearsocket.model.verdicts.groupfacts import GroupFacts, every_group
-from nearsocket.model.verdicts.groups import AS_ROOT, hidden_processes
-from nearsocket.model.verdicts.placement import NO_BUFFERS, placement_finding
-from nearsocket.model.verdicts.remedies import ask_nccl, bind
+from nearsocket.model.verdicts import proof
+from nearsocket.model.verdicts.groupfacts import every_group
+from nearsocket.model.verdicts.groups import hidden_processes
 
 
 @check("nccl.buffer-placement")
@@ -39,28 +35,7 @@ def buffer_placement(host: Host) -> Iterable[Finding]:
     **Source**: move_pages(2) or /proc/PID/numa_maps; NCCL src/transport/shm.cc and src/include/alloc.h.
     """
     idle, running = every_group(host)
-    return [idle] if idle else [*map(_placement, running), *hidden_processes(host)]
-
-
-def _placement(facts: GroupFacts) -> Finding:
-    group, cumem, remedy = facts.group, facts.proven, bind(facts.host, facts.group)
-    if facts.free is not None:
-        return facts.free
-    if facts.files:
-        found = placement_finding(facts.subject, facts.files, None, facts.near, remedy)
-        found = dataclasses.replace(found, evidence=(*found.evidence, *facts.where))
-        if cumem is not None and cumem.status is Status.FAIL and found.status is not Status.FAIL:
-            return cumem
-        if facts.denied and found.status in (Status.PASS, Status.WARN):
-            summary = f"{found.summary}; but the buffers of {facts.denied} could not be read"
-            return unknown(facts.subject, summary, found.evidence, AS_ROOT)
-        return found
-    if cumem is not None:
-        return dataclasses.replace(cumem, evidence=(*cumem.evidence, *facts.where))
-    if facts.denied:
-        return unknown(facts.subject, f"buffers not read: {facts.denied}", facts.where, AS_ROOT)
-    read = Evidence("processes", f"pids {', '.join(str(p.pid) for p in group.processes)}: no ring buffer mapped")
-    return unknown(facts.subject, NO_BUFFERS, (read, *facts.where), ask_nccl(group))
+    return [idle] if idle else [*map(proof.placement, running), *hidden_processes(host)]
 
 
 @check("nccl.placement-enforced")
@@ -84,37 +59,4 @@ def placement_enforced(host: Host) -> Iterable[Finding]:
     **Source**: /proc/PID/status, first line of /proc/PID/numa_maps, mount options; Linux mm/shmem.c; run in the lab.
     """
     idle, running = every_group(host)
-    return [idle] if idle else list(map(_enforced, running))
-
-
-def _enforced(facts: GroupFacts) -> Finding:
-    host, group, cumem, placed = facts.host, facts.group, facts.in_force, facts.proven
-    if facts.free is not None:
-        return facts.free
-    if (
-        not facts.files
-        and cumem is not None
-        and cumem.status is Status.PASS
-        and placed is not None
-        and placed.status is Status.PASS
-    ):
-        summary = f"by force: cuMem allocates strictly near; {placed.summary}"
-        return passed(facts.subject, summary, (*cumem.evidence, *placed.evidence))
-    verdicts = [judge_force(host, process) for process in group.ranks]
-    if not verdicts:
-        return unknown(facts.subject, "no process of it is known to hold a GPU yet, so there is no rank to judge")
-    evidence, deciding = (*facts.live, *facts.where), worst(verdicts)
-    if deciding.status is Status.PASS:
-        far = [file for file in facts.files if file.status is Status.FAIL]
-        if far:
-            late = (
-                f"held from the next start on ({deciding.text}), but {len(far)} of {len(facts.files)} buffers lie far: made before"
-            )
-            return warned(facts.subject, late, evidence, bind(host, group))
-        return passed(facts.subject, f"by force: {deciding.text} ({len(verdicts)} of {len(verdicts)} ranks held)", evidence)
-    if deciding.status is Status.UNKNOWN:
-        return unknown(facts.subject, deciding.text, evidence, f"{AS_ROOT}; with --near NODES where no GPU is visible")
-    if deciding.status is Status.FAIL:
-        return failed(facts.subject, deciding.text, evidence, bind(host, group))
-    free = sum(verdict.status is Status.WARN for verdict in verdicts)
-    return warned(facts.subject, f"by luck ({free} of {len(verdicts)} ranks free): {deciding.text}", evidence, bind(host, group))
+    return [idle] if idle else list(map(proof.enforced, running))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nearsocket.model.check import check
-from nearsocket.model.finding import Evidence, Finding, Status, failed, not_applicable, passed, unknown, warned
+from nearsocket.model.finding import Finding, Status, failed, not_applicable, passed, unknown, warned
 from nearsocket.model.host import Host
-from nearsocket.model.verdicts.cumem import SHOW_MORE
+from nearsocket.model.verdicts import proof
 from nearsocket.model.verdicts.engine_env import outcome
 from nearsocket.model.verdicts.groupfacts import GroupFacts, every_group
-from nearsocket.model.verdicts.groups import AS_ROOT, groups, hidden_processes, nothing_runs
-from nearsocket.model.verdicts.preconditions import Item, group_items, host_items, shm_reasons
-from nearsocket.model.verdicts.remedies import ask_nccl, pin
+from nearsocket.model.verdicts.groups import groups, hidden_processes, nothing_runs
+from nearsocket.model.verdicts.preconditions import Item, group_items, host_items
+from nearsocket.model.verdicts.remedies import ask_nccl
 
 
 @check("nccl.cumem-in-force")
@@ -36,34 +36,7 @@ def cumem(host: Host) -> Iterable[Finding]:
     **Source**: NCCL's log; NCCL src/transport/shm.cc, src/misc/cudawrap.cc.
     """
     idle, running = every_group(host)
-    return [idle] if idle else [*map(_cumem, running), *hidden_processes(host)]
-
-
-def _cumem(facts: GroupFacts) -> Finding:
-    group, told = facts.group, facts.in_force
-    if facts.free is not None:
-        return facts.free
-    if told is not None and told.status in (Status.PASS, Status.NOT_APPLICABLE):
-        if not facts.files:
-            return told
-        told = None  # the log is what was, a mapped ring file is what is: the file wins
-    if facts.holder is not None and all(file.status is Status.PASS for file in facts.files) and facts.denied is None:
-        return not_applicable(facts.subject, f"{facts.holder} holds all buffers near; cuMem is not needed", facts.live)
-    if told is not None:
-        return told
-    reasons = shm_reasons(facts.host, group)
-    evidence = [*(Evidence(file.buffer.file, f"{file.buffer.size_bytes} bytes, mapped") for file in facts.files[:4])]
-    evidence += [reason.evidence for reason in reasons]
-    if facts.files:
-        why = "; ".join(reason.text for reason in reasons) or "nothing that the host shows says why"
-        summary = f"not in force: {len(facts.files)} ring buffers are files: {why}"
-        remedy = "\n".join([*(f"# {reason.remedy}" for reason in reasons), pin(group)])
-        return failed(facts.subject, summary, evidence, remedy)
-    if facts.denied is not None:
-        return unknown(facts.subject, f"buffers not read: {facts.denied}", evidence, AS_ROOT)
-    doubt = f"; {reasons[0].text}" if reasons else ""
-    summary = f"neither NCCL's log nor a ring file was found{doubt}"
-    return unknown(facts.subject, summary, evidence, f"{ask_nccl(group)}\n# {SHOW_MORE}")
+    return [idle] if idle else [*map(proof.cumem, running), *hidden_processes(host)]
 
 
 @check("nccl.cumem-preconditions")

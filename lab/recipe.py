@@ -28,8 +28,9 @@ SMALL = (
     "systemd-sysv",
     "udev",
 )
-#: What container hosts have on top. Docker needs apparmor's parser where recommended packages are left out, podman's --init
-#: catatonit. The registry starts by hand: an image has a digest only where it came from one.
+#: What container hosts have on top. Docker needs apparmor's parser where recommended packages are left out, podman's --init needs
+#: catatonit.
+#: The registry starts by hand: an image has a digest only where it came from one.
 CONTAINERS = ("apparmor", "catatonit", "crun", "docker-cli", "docker-registry", "docker.io", "iptables", "podman")
 
 PROFILES = {"small": SMALL, "full": (*SMALL, *CONTAINERS)}

@@ -268,12 +268,13 @@ def test_the_checkouts_own_place_is_in_no_file() -> None:
     assert [name(p) for p in tracked() if p.suffix in _TEXTS and own in p.read_text(encoding="utf-8", errors="replace")] == []
 
 
-def test_every_page_of_a_check_is_current() -> None:
-    from nearsocket.commands.docs import pages
+@pytest.mark.parametrize("kind", ["checks", "commands"])
+def test_every_made_page_is_current(kind: str) -> None:
+    from nearsocket.commands import docs, docs_commands
     from nearsocket.control.checks import load
 
-    wanted = pages(load([ROOT / "checks"]))
-    folder = ROOT / "docs" / "checks"
+    wanted = docs.pages(load([ROOT / "checks"])) if kind == "checks" else docs_commands.pages()
+    folder = ROOT / "docs" / kind
     stale = [
         file
         for file, text in wanted.items()

@@ -11,8 +11,10 @@ from pathlib import Path
 import click
 
 from nearsocket import paths
-from nearsocket.commands import options
+from nearsocket.commands import complete, options
 from nearsocket.commands.options import say_error
+from nearsocket.commands.output import Destination, NotWritten, destination, measured_in
+from nearsocket.commands.output import options as report_options
 from nearsocket.control import checks as check_files
 from nearsocket.control import guard
 from nearsocket.control.audit import Manner
@@ -20,18 +22,27 @@ from nearsocket.control.audit import audit as audit_targets
 from nearsocket.control.inventory import Inventory
 from nearsocket.control.target import Sudo, Target, Way
 from nearsocket.control.targets import resolve
+from nearsocket.control.waivers import UNUSED
 from nearsocket.model.errors import EXIT_NOT_WRITTEN, NearsocketError, UsageError
 from nearsocket.model.exitcode import worst_of
-from nearsocket.model.report import HostReport
+from nearsocket.model.report import HostReport, Report
 from nearsocket.model.scrub import Scrubber
 from nearsocket.model.text import one_line
-from nearsocket.report import json as json_report
 from nearsocket.report import terminal
+from nearsocket.report.formats import Format, Wish, render
 
 
 @click.command()
-@click.argument("targets", metavar="[TARGET]...", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="Write nearsocket.report/1 to standard output, nothing else.")
+@click.argument("targets", metavar="[TARGET]...", nargs=-1, shell_complete=complete.files)
+@report_options
+@click.option(
+    "--probe",
+    "probe_files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Draw what a probe measured (nearsocket.probe/1) on the HTML page; may be repeated.",
+)
 @click.option("--save", type=options.Folder(), metavar="DIR", help="Write DIR/<host>.snapshot.json.")
 @click.option("--scrub", is_flag=True, help="Take host names, addresses, serials and UUIDs out of snapshots and report.")
 @click.option(
@@ -42,7 +53,13 @@ from nearsocket.report import terminal
     metavar="DIR",
     help="Checks of your own as well; may be repeated.",
 )
-@click.option("--only", multiple=True, metavar="ID", help="Only these checks (nccl.*, memory, host.reachable); may be repeated.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="ID",
+    shell_complete=complete.checks,
+    help="Only these checks (nccl.*, memory, host.reachable); may be repeated.",
+)
 @click.option("--limit", multiple=True, metavar="PATTERN", help="Only these hosts or groups of the inventory; may be repeated.")
 @click.option("--strict", is_flag=True, help="Every unknown is 3, every warning 2.")
 @options.near
@@ -51,7 +68,10 @@ from nearsocket.report import terminal
 @click.option("-v", "--verbose", is_flag=True, help="Every finding, its evidence whole.")
 def audit(
     targets: tuple[str, ...],
+    form: str | None,
     as_json: bool,
+    output: Path | None,
+    probe_files: tuple[Path, ...],
     save: Path | None,
     scrub: bool,
     folders: tuple[Path, ...],
@@ -71,6 +91,9 @@ def audit(
     TARGET: @local (default), [user@]host[:port], an inventory (pyinfra Python or fleet YAML), or saved snapshots
     (files, or a folder of them). A file that exists wins over a host of that name.
     """
+    to = destination(form, as_json, output)
+    to.prepare()
+    probes = measured_in(probe_files, to.form)
     from_folders = [paths.checks_folder(), *folders]
     with guard.standard_output_kept():
         loaded = check_files.load(from_folders)
@@ -94,13 +117,27 @@ def audit(
     )
     with guard.standard_output_kept():
         report = audit_targets(chosen, manner, _Progress(inventory, quiet))
-    if as_json:
-        click.echo(json_report.render(report))
-    else:
-        terminal.show(report, terminal.console(sys.stdout), quiet=quiet, verbose=verbose)
+    about = {check.id: check.summary for check in loaded} | {UNUSED.id: UNUSED.summary}
+    wish = Wish(about, strict, probes, quiet, verbose)
+    unsaved += _write(report, to, wish)
     for error in unsaved:
         say_error(error.message, error.hint)
     return worst_of([report.exit_code, EXIT_NOT_WRITTEN]) if unsaved else report.exit_code
+
+
+def _write(report: Report, to: Destination, wish: Wish) -> list[NearsocketError]:
+    """Write the report. Where the file cannot be written the page goes to standard output, so that nothing read is lost."""
+    if to.form is Format.TERMINAL and to.path is None:
+        terminal.show(report, terminal.console(sys.stdout), quiet=wish.quiet, verbose=wish.verbose)
+        return []
+    try:
+        to.write(render(report, to.form, wish))
+    except NotWritten as error:
+        terminal.show(report, terminal.console(sys.stdout), quiet=wish.quiet, verbose=wish.verbose)
+        return [error]
+    if to.path is not None and not wish.quiet:
+        click.echo(f"{to.form.value} report in {one_line(str(to.path), 400)}", err=True)
+    return []
 
 
 def with_sudo(targets: Sequence[Target], wanted: bool | None, ask: bool) -> tuple[Target, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from nearsocket.model.explain import explain as judge
 from nearsocket.model.parsers.text import decode, is_binary
 from nearsocket.report import findings as pages
 from nearsocket.report.json import finding as finding_json
+from nearsocket.report.json import printable
 from nearsocket.report.terminal import console
 from nearsocket.report.text import STYLES, Pen, by_severity, word, wrap
 
@@ -93,8 +93,7 @@ def _hint(error: Exception) -> str:
 def _write_json(judged: list[Explained]) -> None:
     """One JSON list on standard output: printable ASCII and line feeds alone."""
     whole = [_entry(result) for result in judged]
-    text = json.dumps(whole, indent=2, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")
-    click.echo(text)
+    click.echo(printable(whole, 2))
 
 
 def _entry(result: Explained) -> dict[str, Any]:

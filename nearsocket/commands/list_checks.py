@@ -10,6 +10,7 @@ import click
 from nearsocket.control import guard, waivers
 from nearsocket.control.checks import load
 from nearsocket.model.check import Afterwards, Check
+from nearsocket.model.startfindings import START_FINDINGS
 from nearsocket.model.text import one_line
 from nearsocket.paths import checks_folder
 
@@ -31,7 +32,7 @@ def list_checks(as_json: bool, folders: tuple[Path, ...]) -> None:
     """
     chosen = [checks_folder(), *folders]
     with guard.standard_output_kept():
-        checks: list[Check | Afterwards] = [*load(chosen), waivers.UNUSED]
+        checks: list[Check | Afterwards] = [*load(chosen), waivers.UNUSED, *START_FINDINGS]
     checks.sort(key=lambda check: check.id)
     click.echo(f"checks from {one_line(', '.join(map(str, chosen)), 400)}", err=True)
     if as_json:

@@ -10,7 +10,7 @@ from nearsocket.model.host import Engine
 from nearsocket.model.plan.layers import NEEDS_SYS_NICE
 from nearsocket.model.plan.make import slug
 from nearsocket.model.plan.values import Gate, ReplicaPlan
-from nearsocket.model.settings import Layer
+from nearsocket.model.settings import Layer, Runtime
 from nearsocket.model.text import one_line
 
 #: NCCL's log of every start: what proves where its buffers lie. ALLOC up to 2.30.4, ALLOC_HOST from 2.30.7.
@@ -68,40 +68,50 @@ def gpu_names(replica: ReplicaPlan) -> tuple[str, ...]:
 
 def bound(replica: ReplicaPlan) -> dict[str, str]:
     """The variables that bind, on the nodes of the plan."""
-    nodes = cpulist.render(replica.memory_nodes)
-    run = [] if replica.settings.binding == frozenset() or not replica.cpus else [f"--cpuset-cpus={cpulist.render(replica.cpus)}"]
-    if replica.uses(Layer.CPUSET):
-        run.append(f"--cpuset-mems={nodes}")
-    run.append(_private_shm(replica) if replica.shm is None else f"--mount=type=bind,source={replica.shm.point},target=/dev/shm")
     ranks = [str(node) for node in replica.ranks]
     engine = ["--numa-node", *ranks] if replica.settings.engine is Engine.SGLANG else ["--numa-bind", "--numa-bind-nodes", *ranks]
     return {
-        programs.RUN_BINDING: systemd.split(run),
-        programs.NUMACTL: systemd.split(["numactl", f"--membind={nodes}"]) if replica.uses(Layer.NUMACTL) else "",
+        programs.RUN_BINDING: systemd.split(run_binding(replica)),
+        programs.NUMACTL: systemd.split(numactl(replica)),
         programs.ENGINE_BINDING: systemd.split(engine) if ranks else "",
     }
 
 
+def run_binding(replica: ReplicaPlan) -> list[str]:
+    """The runtime's options that bind, and its /dev/shm."""
+    run = [] if replica.settings.binding == frozenset() or not replica.cpus else [f"--cpuset-cpus={cpulist.render(replica.cpus)}"]
+    if replica.uses(Layer.CPUSET):
+        run.append(f"--cpuset-mems={cpulist.render(replica.memory_nodes)}")
+    run.append(private_shm(replica) if replica.shm is None else f"--mount=type=bind,source={replica.shm.point},target=/dev/shm")
+    return run
+
+
+def numactl(replica: ReplicaPlan) -> list[str]:
+    """What stands before the engine's command inside the container."""
+    return ["numactl", f"--membind={cpulist.render(replica.memory_nodes)}"] if replica.uses(Layer.NUMACTL) else []
+
+
 def unbound(replica: ReplicaPlan) -> dict[str, str]:
     """The same variables for a start on other nodes than the plan's: nothing binds, /dev/shm has its size all the same."""
-    return {programs.RUN_BINDING: _private_shm(replica), programs.NUMACTL: "", programs.ENGINE_BINDING: ""}
+    return {programs.RUN_BINDING: private_shm(replica), programs.NUMACTL: "", programs.ENGINE_BINDING: ""}
 
 
-def _private_shm(replica: ReplicaPlan) -> str:
+def private_shm(replica: ReplicaPlan) -> str:
+    """The option for a /dev/shm of the container's own, of the replica's size."""
     return f"--shm-size={replica.shm_bytes}"
 
 
 def exec_start(replica: ReplicaPlan) -> str:
     """The value of ExecStart=, one option a line. `$NAME` and `${NAME}` are systemd's, everything of the user's is escaped."""
     settings = replica.settings
-    memlock = -1 if settings.limits.memlock_bytes is None else settings.limits.memlock_bytes
     raw_gpus = f"--gpus=${{{programs.GPUS}}}" if replica.gate is Gate.GPUS else f"${programs.GPUS}"
     before = [f"--name={unit_base(replica)}", "--rm", "--init", "--pull=never", "--log-driver=none"]
     before += [f"--label=nearsocket.replica={replica.name}", "--network=host", f"--cgroup-parent={slice_name(replica)}"]
-    after = ["--cap-add=SYS_NICE"] if any(replica.uses(layer) for layer in NEEDS_SYS_NICE) else []
-    after += [f"--ulimit=memlock={memlock}:{memlock}", f"--env-file={programs.CURRENT}/env/{replica.name}.env"]
+    # NOTIFY_SOCKET is for the proof; podman would take it and name another main process.
+    before += ["--sdnotify=ignore"] if settings.runtime is Runtime.PODMAN else []
+    after = [*rights(replica), f"--env-file={programs.CURRENT}/env/{replica.name}.env"]
     after += [f"--env-file={programs.secrets_env(replica.name)}"] if settings.secrets else []
-    after += [_mount(settings.model, settings.model, True), *(_user_mount(text) for text in settings.mounts)]
+    after += [_mount(settings.model, settings.model, True), *user_mounts(replica)]
     log = f"--mount=type=bind,source=${{{programs.START_DIR}}},target={programs.LOG_TARGET}"
     lines = [
         " ".join([*map(systemd.word, runtime_words(replica)), "run"]),
@@ -117,6 +127,18 @@ def exec_start(replica: ReplicaPlan) -> str:
         *(systemd.word(text, "arguments") for text in settings.arguments),
     ]
     return " \\\n    ".join(lines)
+
+
+def rights(replica: ReplicaPlan) -> list[str]:
+    """The capability and the limit that the layers and pinned memory need."""
+    memlock = -1 if replica.settings.limits.memlock_bytes is None else replica.settings.limits.memlock_bytes
+    capability = ["--cap-add=SYS_NICE"] if any(replica.uses(layer) for layer in NEEDS_SYS_NICE) else []
+    return [*capability, f"--ulimit=memlock={memlock}:{memlock}"]
+
+
+def user_mounts(replica: ReplicaPlan) -> list[str]:
+    """The settings' own mounts."""
+    return [_user_mount(text) for text in replica.settings.mounts]
 
 
 def command(replica: ReplicaPlan) -> list[str]:

@@ -13,6 +13,7 @@ from nearsocket.control import container, start_record
 from nearsocket.model import cpulist, env_file, programs, systemd
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import File, Generation, Link, Manifest, Record, ReplicaEntry, UnitEntry, file
+from nearsocket.model.places import METRICS
 from nearsocket.model.plan import tune
 from nearsocket.model.plan.make import slug
 from nearsocket.model.plan.values import Plan, ReplicaPlan
@@ -21,10 +22,8 @@ from nearsocket.model.text import one_line
 
 UNITS = "/etc/systemd/system"
 SYSCTL, TMPFILES = "/etc/sysctl.d/90-nearsocket.conf", "/etc/tmpfiles.d/nearsocket.conf"
-#: How long reading the host may take before a start, in seconds.
-FINGERPRINT_S = 120
-#: Room between a time limit of ours and systemd's.
-SPARE_S = 60
+#: The proof's second look at what runs.
+WATCH = "nearsocket-watch"
 
 
 def render(plan: Plan, record: Record, templates: Path) -> Generation:
@@ -38,6 +37,8 @@ def render(plan: Plan, record: Record, templates: Path) -> Generation:
     made = _Made(plan.host, templates)
     made.add("fingerprint.json", json.dumps(plan.fingerprint.to_json(), indent=2, sort_keys=True) + "\n")
     replicas = tuple(_replica(plan, replica, made) for replica in plan.managed)
+    if replicas:
+        _watch(plan, made)
     _tuning(plan, made)
     manifest = Manifest(
         host=plan.host,
@@ -88,7 +89,8 @@ class _Made:
         target = f"{programs.CURRENT}/{path}"
         self.links.append(Link(f"{UNITS}/{name}", target))
         if start:
-            self.links.append(Link(f"{UNITS}/multi-user.target.wants/{name}", target))
+            target_unit = "timers" if name.endswith(".timer") else "multi-user"
+            self.links.append(Link(f"{UNITS}/{target_unit}.target.wants/{name}", target))
         self.units.append(UnitEntry(name, depends, start))
 
     def config(self, path: str, link: str) -> None:
@@ -153,7 +155,6 @@ def _unit(plan: Plan, replica: ReplicaPlan, mount_unit: str | None, made: _Made)
     remove = programs.remove_container(runtime, base)
     variables = container.bound(replica)
     nodes = cpulist.render(replica.near)
-    before_s, stop_s = FINGERPRINT_S + start_record.RELIEF_S, limits.stop_s + SPARE_S
     gpus_text = ", ".join(gpu.pci for gpu in replica.gpus)
     secrets = programs.secrets_env(name) if settings.secrets else None
     return made.fill(
@@ -184,12 +185,29 @@ def _unit(plan: Plan, replica: ReplicaPlan, mount_unit: str | None, made: _Made)
         undrain=_words(settings.hooks.undrain),
         stop=_words((*runtime, "stop", "-t", str(limits.stop_s), base)),
         forget=_words(("/usr/bin/rm", "-f", secrets)) if secrets else "",
-        timeout_start_s=limits.start_s + before_s + SPARE_S,
-        timeout_stop_s=stop_s,
-        restarts=limits.restarts,
+        timeout_start_s=start_record.timeout_start_s(replica),
+        timeout_stop_s=start_record.timeout_stop_s(replica),
+        starts=limits.restarts + 1,
         restart_delay_s=limits.restart_delay_s,
-        limit_interval_s=(limits.start_s + before_s + SPARE_S + stop_s + limits.restart_delay_s) * (limits.restarts + 1),
+        limit_interval_s=start_record.window_s(replica),
+        verify=_words(programs.verify(name, settings.verify)),
+        policy=settings.verify.policy.value,
+        forget_metrics=_words(programs.forget_metrics(name, settings.verify)),
     )
+
+
+def _watch(plan: Plan, made: _Made) -> None:
+    """The timer that looks at running replicas again, and its service."""
+    head = _head(plan.host)
+    folders = sorted({replica.settings.verify.metrics for replica in plan.managed} - {METRICS})
+    metrics = [systemd.path(folder, "verify.metrics") for folder in folders]
+    service = made.add(
+        f"systemd/{WATCH}.service",
+        made.fill("systemd/watch.service.j2", head=head, watch=_words(programs.watch()), metrics=metrics),
+    )
+    made.unit(service, (service,), start=False)
+    timer = made.add(f"systemd/{WATCH}.timer", made.fill("systemd/watch.timer.j2", head=head))
+    made.unit(timer, (timer,), start=True)
 
 
 def _why(replica: ReplicaPlan) -> list[str]:

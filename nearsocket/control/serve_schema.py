@@ -135,6 +135,16 @@ class LimitsEntry(Strict):
     cpus: Annotated[int, Field(ge=1, le=65536)] | None = None
 
 
+class VerifyEntry(Strict):
+    """How a start is proven, and what a proven far does."""
+
+    policy: Literal["warn", "fail", "restart"] | None = None
+    request: bool | None = None
+    api_key: Variable | None = None
+    timeout: Annotated[Seconds, Field(ge=10, le=3600)] | None = None
+    metrics: Path | None = None
+
+
 class HooksEntry(Strict):
     """Programs on the server: out of the load balancer before a stop, back in after a start."""
 
@@ -164,6 +174,7 @@ class ServeEntry(Strict):
     host_memory: Size | None = None
     limits: LimitsEntry | None = None
     hooks: HooksEntry | None = None
+    verify: VerifyEntry | None = None
 
 
 class ReplicaEntry(ServeEntry):

@@ -16,11 +16,13 @@ from nearsocket.model.settings import (
     Layer,
     Limits,
     OnChange,
+    OnFar,
     Relief,
     ReplicaSettings,
     Runtime,
     Settings,
     TuneSettings,
+    Verify,
 )
 
 #: What has no default.
@@ -92,6 +94,7 @@ def _replica(said_: Mapping[str, Any], where: str) -> ReplicaSettings:
         limits=_limits(said_.get("limits") or {}),
         adopt=Adopt(said_["adopt"]) if said_.get("adopt") else None,
         hooks=Hooks(**{key: tuple(words) for key, words in (said_.get("hooks") or {}).items() if words}),
+        verify=_verify(said_.get("verify") or {}, said_.get("secrets") or {}, where),
         **plain,
         **lists,
         **maps,
@@ -112,3 +115,15 @@ _LIMITS = {
 
 def _limits(said_: Mapping[str, Any]) -> Limits:
     return Limits(**{field: said_[key] for key, field in _LIMITS.items() if said_.get(key) is not None})
+
+
+def _verify(said_: Mapping[str, Any], secrets: Mapping[str, Any], where: str) -> Verify:
+    """How the start is proven. Raises UsageError where the key is none of the replica's secrets: it is never in the fleet file."""
+    key = said_.get("api_key")
+    if key is not None and key not in secrets:
+        raise UsageError(
+            f"{where}: expected verify.api_key to name one of its secrets, found {key!r}", f"secrets: {{{key}: {{file: /PATH}}}}"
+        )
+    given: dict[str, Any] = {"timeout_s": said_.get("timeout"), "policy": OnFar(said_["policy"]) if said_.get("policy") else None}
+    given.update({name: said_.get(name) for name in ("request", "api_key", "metrics")})
+    return Verify(**{name: value for name, value in given.items() if value is not None})

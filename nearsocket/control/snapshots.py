@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from nearsocket.control import whole
 from nearsocket.control.targets import SNAPSHOT_SUFFIX
 from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, TransportError, Trouble
 from nearsocket.model.errors import NearsocketError, UsageError
@@ -77,23 +76,9 @@ def _candidates(stdout: bytes) -> Iterator[bytes]:
 
 def from_file(path: Path) -> Snapshot:
     """The snapshot in that file. Raises UsageError, one line that names the file, for anything else."""
+    text = whole.read(path, "a snapshot", LARGEST_ANSWER_BYTES)
     try:
-        # Without O_NONBLOCK the opening of a FIFO waits for a writer, for good.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-            regular = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
-            data = stream.read(LARGEST_ANSWER_BYTES + 1) if regular else b""
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"{path}: expected a snapshot that can be read, found: {getattr(error, 'strerror', None) or error}"
-        ) from None
-    if not regular:
-        raise UsageError(f"{path}: expected a snapshot, found no regular file", "copy what it gives into a file")
-    if len(data) > LARGEST_ANSWER_BYTES:
-        raise UsageError(f"{path}: expected a snapshot of at most {LARGEST_ANSWER_BYTES >> 20} MiB, found a larger file")
-    try:
-        return from_json(data.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: expected a snapshot, found a file that is not UTF-8 text") from None
+        return from_json(text)
     except SnapshotError as error:
         raise UsageError(f"{path}: {error.message}", error.hint) from None
 
@@ -146,17 +131,7 @@ def save(snapshot: Snapshot, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         if path.exists():
             _must_be_of(snapshot.host, path)
-        handle, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(snapshot.to_json() + "\n")
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        whole.write(path, snapshot.to_json() + "\n", 0o600)
     except OSError as error:
         raise NearsocketError(f"{path}: expected to write a snapshot there, found: {error.strerror}") from None
     return path

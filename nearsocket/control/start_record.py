@@ -1,4 +1,4 @@
-"""A replica's plan to what the programs of its start read (`nearsocket.start/1`). Pure."""
+"""A replica's plan to what the programs of its start read (`nearsocket.start/1`), and the times that go with it. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from nearsocket.model.start import Start
 
 #: How long freeing page cache may take before a start, in seconds.
 RELIEF_S = 120
+#: How long reading the host may take before a start.
+FINGERPRINT_S = 120
+#: Room between a time limit of ours and systemd's.
+SPARE_S = 60
 
 
 def start(replica: ReplicaPlan) -> Start:
@@ -34,7 +38,28 @@ def start(replica: ReplicaPlan) -> Start:
         secrets=dict(settings.secrets),
         health=health(replica),
         start_s=settings.limits.start_s,
+        engine=settings.engine,
+        slice=container.slice_name(replica),
+        verify=settings.verify,
+        window_s=window_s(replica),
     )
+
+
+def timeout_start_s(replica: ReplicaPlan) -> int:
+    """What systemd gives a start: preparing it, the load, the proof."""
+    settings = replica.settings
+    return FINGERPRINT_S + RELIEF_S + settings.limits.start_s + settings.verify.timeout_s + SPARE_S
+
+
+def timeout_stop_s(replica: ReplicaPlan) -> int:
+    """What systemd gives a stop."""
+    return replica.settings.limits.stop_s + SPARE_S
+
+
+def window_s(replica: ReplicaPlan) -> int:
+    """The time in which systemd counts starts: longer than all that it allows take, each at its own limit."""
+    limits = replica.settings.limits
+    return (timeout_start_s(replica) + timeout_stop_s(replica) + limits.restart_delay_s) * (limits.restarts + 2)
 
 
 def health(replica: ReplicaPlan) -> str:

@@ -12,7 +12,7 @@ from pyinfra.api.command import StringCommand
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.host import Host as PyinfraHost
 
-from nearsocket.control import audit, checks, pyinfra_inventory, schema, snapshots
+from nearsocket.control import audit, checks, pyinfra_inventory, schema, snapshots, verify
 from nearsocket.control.audit import Manner
 from nearsocket.control.snapshots import asked
 from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, Transport, TransportError, reasons
@@ -22,7 +22,7 @@ from nearsocket.control.transport.process import Children, Ended
 from nearsocket.model.errors import EXIT_FAILURES, EXIT_UNKNOWN, NearsocketError
 from nearsocket.model.exitcode import exit_code
 from nearsocket.model.report import HostReport, Report
-from nearsocket.report import terminal
+from nearsocket.report import terminal, verdicts
 
 
 class OpenConnection(Transport):
@@ -68,6 +68,26 @@ def audit_host(host: PyinfraHost, folder: Path) -> None:
         raise PyinfraError(error.message + (f" ({error.hint})" if error.hint else "")) from None
     _print(report, code)
     if code in (EXIT_FAILURES, EXIT_UNKNOWN):
+        host.state.fail_hosts({host})
+
+
+def verify_host(host: PyinfraHost) -> None:
+    """Prove one host's running replicas; at the codes 2 and 3 it counts as failed.
+
+    Data: nearsocket_strict, nearsocket_timeout; `_sudo`, `_sudo_user`, `_sudo_password`. Raises PyinfraError, one line.
+    """
+    data: dict[str, Any] = host.data.dict()
+    try:
+        target, _ = pyinfra_inventory.member(host.name, "ssh", list(host.groups), data, "pyinfra data")
+        options = schema.read_data(data, "pyinfra data")
+    except NearsocketError as error:
+        raise PyinfraError(error.message + (f" ({error.hint})" if error.hint else "")) from None
+    found = verify.one(target, OpenConnection(host), options.nearsocket_timeout, None, Children())
+    text = io.StringIO()
+    verdicts.show([verify.page(found)], terminal.console(text))
+    sys.stdout.write(text.getvalue())
+    sys.stdout.flush()
+    if found.code(options.nearsocket_strict) in (EXIT_FAILURES, EXIT_UNKNOWN):
         host.state.fail_hosts({host})
 
 

@@ -65,13 +65,18 @@ class Check:
 
 @dataclass(frozen=True)
 class Afterwards:
-    """A finding that no function of one host gives, since it is about the whole audit; listed and documented like a check."""
+    """A finding that no function of one host gives: about the whole audit, measured, or about a start; listed
+    and documented like a check.
+
+    `where`: the sentence of the documentation that says what gives it.
+    """
 
     id: str
     summary: str
     explanation: str
     concern: str
     core: bool = False
+    where: str = "Judged over the whole audit in [nearsocket/control/waivers.py](../../nearsocket/control/waivers.py)."
 
 
 def check(id: str) -> Callable[[CheckFunction], CheckFunction]:

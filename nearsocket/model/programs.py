@@ -8,6 +8,8 @@ people; the file has the same values.
   start.env and secrets.env. Exit 0 start (bound or not), 2 refused.
 - relief: frees page cache by the policy and logs free memory per node before and after. Exit 0, or 1
   with a warning; the unit goes on.
+- verify: proves where the start's memory lies, behind health; `--policy` is for people, the file has it. Exit 0, or 2 where the
+  policy stops or restarts a start that is proven far. `watch` looks at all running replicas again, by a timer. Exit 0.
 - wait-health: asks the engine's health address until it answers 200. Exit 0, or 2 when the time is over or the container is gone.
 """
 
@@ -15,12 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nearsocket.model.settings import Relief
+from nearsocket.model.places import CURRENT, ETC, LIB, RUN, metrics_file, replica_folder, start_env
+from nearsocket.model.settings import Relief, Verify
 
-ETC = "/etc/nearsocket"
-CURRENT = f"{ETC}/current"
-RUN = "/run/nearsocket"
-LIB = "/usr/local/lib/nearsocket"
+__all__ = ["CURRENT", "ETC", "LIB", "RUN", "metrics_file", "replica_folder", "start_env"]
+
 #: The program as one file, and the interpreter that runs it: isolated, writing no bytecode.
 PROGRAM = f"{LIB}/nearsocket.pyz"
 PYTHON = ("/usr/bin/python3", "-I", "-B")
@@ -28,16 +29,6 @@ PYTHON = ("/usr/bin/python3", "-I", "-B")
 LOG_TARGET = "/run/nearsocket/log"
 #: Variables of a start that the unit's command line uses and that start.env may set anew.
 GPUS, RUN_BINDING, NUMACTL, ENGINE_BINDING, START_DIR = "GPUS", "RUN_BINDING", "NUMACTL", "ENGINE_BINDING", "START_DIR"
-
-
-def replica_folder(replica: str) -> str:
-    """The replica's folder of this boot."""
-    return f"{RUN}/{replica}"
-
-
-def start_env(replica: str) -> str:
-    """What `fingerprint` decided for this start, in systemd's grammar."""
-    return f"{RUN}/{replica}/start.env"
 
 
 def secrets_env(replica: str) -> str:
@@ -66,6 +57,22 @@ def relief(replica: str, policy: Relief, nodes: str, timeout_s: int) -> tuple[st
 def wait_health(replica: str, url: str, timeout_s: int) -> tuple[str, ...]:
     """ExecStartPost: wait until the engine answers at `url`."""
     return (*PYTHON, PROGRAM, "wait-health", f"--replica={replica}", f"--url={url}", f"--timeout={timeout_s}")
+
+
+def verify(replica: str, settings: Verify) -> tuple[str, ...]:
+    """ExecStartPost: prove where this start's memory lies."""
+    options = (f"--replica={replica}", f"--policy={settings.policy.value}", f"--timeout={settings.timeout_s}")
+    return (*PYTHON, PROGRAM, "verify", *options)
+
+
+def watch() -> tuple[str, ...]:
+    """The timer's service: look at every running replica again."""
+    return (*PYTHON, PROGRAM, "watch")
+
+
+def forget_metrics(replica: str, settings: Verify) -> tuple[str, ...]:
+    """ExecStopPost: values of an engine that is gone must not stay."""
+    return ("/usr/bin/rm", "-f", metrics_file(settings.metrics, replica))
 
 
 def remove_container(runtime: Sequence[str], name: str) -> tuple[str, ...]:

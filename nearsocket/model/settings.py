@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from nearsocket.model.host import Engine
+from nearsocket.model.places import METRICS
 
 GIB = 1 << 30
 #: The cap of a replica's /dev/shm. tmpfs takes only what is written; NCCL and the engine's own queues stay far below.
@@ -55,6 +56,28 @@ class Adopt(str, enum.Enum):
     OBSERVE = "observe"
     NEXT_RESTART = "next-restart"
     NOW = "now"
+
+
+class OnFar(str, enum.Enum):
+    """What a start does where its buffers are proven far: say so, stop, or start anew."""
+
+    WARN = "warn"
+    FAIL = "fail"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True)
+class Verify:
+    """How a start is proven. `request`: send the engine one, so that NCCL connects; `api_key`: the secret's name that it wants.
+
+    `timeout_s` holds for the whole proof, behind health. `metrics`: the folder for Prometheus text on the server.
+    """
+
+    policy: OnFar = OnFar.WARN
+    request: bool = True
+    api_key: Optional[str] = None
+    timeout_s: int = 180
+    metrics: str = METRICS
 
 
 @dataclass(frozen=True)
@@ -132,6 +155,7 @@ class ReplicaSettings:
     limits: Limits = Limits()
     hooks: Hooks = Hooks()
     adopt: Optional[Adopt] = None
+    verify: Verify = Verify()
 
 
 @dataclass(frozen=True)

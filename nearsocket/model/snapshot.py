@@ -109,7 +109,7 @@ def from_json(text: str) -> Snapshot:
     if not isinstance(whole, dict) or "schema" not in whole:
         raise SnapshotError(f"expected a snapshot ({SCHEMA}), found JSON without a schema")
     if whole["schema"] != SCHEMA:
-        raise SnapshotError(f"expected schema {SCHEMA}, found {str(whole['schema'])[:80]!r}; take a new snapshot with this version")
+        raise _foreign(str(whole["schema"])[:80])
     for key, kind in (("host", str), ("taken_at", str), ("privilege", dict), ("program", dict), ("sources", dict)):
         if not isinstance(whole.get(key), kind):
             raise SnapshotError(f"expected {key!r} in the snapshot to be a {kind.__name__}, found {type(whole.get(key)).__name__}")
@@ -124,6 +124,27 @@ def from_json(text: str) -> Snapshot:
         privilege=whole["privilege"],
         program=whole["program"],
         sources={name: _source(name, entry) for name, entry in whole["sources"].items()},
+    )
+
+
+def _foreign(schema: str) -> SnapshotError:
+    """The error about a text of another schema, with what to do about it."""
+    family, _, version = schema.partition("/")
+    own_family, _, own_version = SCHEMA.partition("/")
+    if family != own_family or not version.isdecimal():
+        ours = family.startswith("nearsocket.")
+        hint = (
+            "name the snapshot that it was made from (audit --save DIR)"
+            if ours
+            else "name a file that nearsocket audit --save DIR wrote"
+        )
+        return SnapshotError(f"expected schema {SCHEMA}, found {schema!r}, no snapshot", hint)
+    if int(version) > int(own_version):
+        return SnapshotError(
+            f"expected schema {SCHEMA}, found {schema!r}, a newer one", "install the version of nearsocket that took it"
+        )
+    return SnapshotError(
+        f"expected schema {SCHEMA}, found {schema!r}, an older one", "take a new snapshot: nearsocket audit HOST --save DIR"
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from nearsocket.model import programs, systemd
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Generation, ReplicaEntry
+from nearsocket.model.places import VAR
 from nearsocket.model.start import Start
 from nearsocket.model.text import one_line
 
@@ -16,6 +17,8 @@ UNITS = "/etc/systemd/system"
 #: Where distributions keep the environment of a service.
 ENVIRONMENT = "/etc/default"
 _HEAD = "# Once written by nearsocket, which has left this host; this file is its own now and may be changed."
+#: Words of comments that stand above lines which go.
+_OURS = ("`fingerprint`", "nearsocket plan", "relief", "docs/verify.md", "metrics")
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,12 @@ def alone(generation: Generation, starts: Mapping[str, Start]) -> tuple[tuple[Al
         for unit in (replica.slice, replica.mount):
             if unit:
                 files.append(Alone(f"{UNITS}/{unit}", _own_head(_text(generation, f"systemd/{unit}")).encode()))
+    units = {replica.unit for replica in manifest.replicas}
     boots = [
-        Boot(link.path, f"{UNITS}/{link.path.rpartition('/')[2]}")
+        Boot(link.path, f"{UNITS}/{name}")
         for link in manifest.links
-        if link.unit and ".wants/" in link.path
+        for name in [link.path.rpartition("/")[2]]
+        if link.unit and ".wants/" in link.path and name in units
     ]
     return tuple(files), tuple(boots)
 
@@ -80,7 +85,7 @@ def _unit(text: str, replica: ReplicaEntry, start: Start, environment: str) -> s
         name, _, value = line.partition("=")
         if programs.PROGRAM in value:
             made += _prepare(start) if " fingerprint " in value else []
-        elif not (_reads_start(name, value, replica) or _speaks_of_us(line)):
+        elif not (_reads_start(name, value, replica) or _speaks_of_us(line) or f"{VAR}/" in value):
             made.append(line.replace(f"{programs.CURRENT}/env/{replica.name}.env", environment))
     for line in made:
         if not line.startswith("#") and (programs.ETC + "/" in line or programs.LIB + "/" in line):
@@ -96,7 +101,7 @@ def _reads_start(name: str, value: str, replica: ReplicaEntry) -> bool:
 
 
 def _speaks_of_us(line: str) -> bool:
-    return line.startswith("#") and line != _HEAD and any(word in line for word in ("`fingerprint`", "nearsocket plan", "relief"))
+    return line.startswith("#") and line != _HEAD and any(word in line for word in _OURS)
 
 
 def _prepare(start: Start) -> list[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from nearsocket.model import programs, systemd
 from nearsocket.model.errors import NearsocketError
+from nearsocket.model.host import Engine
 from nearsocket.model.plan.values import Gate
-from nearsocket.model.settings import OnChange, Relief, Runtime
+from nearsocket.model.settings import OnChange, OnFar, Relief, Runtime, Verify
 from nearsocket.model.text import one_line
 
 SCHEMA = "nearsocket.start/1"
@@ -21,8 +22,9 @@ SCHEMA = "nearsocket.start/1"
 class Start:
     """One replica's start. `gpus`: PCI addresses in rank order; `near`: node list text; `shm_*`: None without a bound mount.
 
-    `bound` and `unbound`: the values of RUN_BINDING, NUMACTL and ENGINE_BINDING on the plan's nodes and on others. `secrets`:
-    variable name to a file on the server. Times in seconds.
+    `slice`: the control group that the container is in. `verify`: how the start is proven; `window_s`: the time in which systemd
+    counts starts. `bound` and `unbound`: the values of RUN_BINDING, NUMACTL and ENGINE_BINDING on the plan's nodes and on
+    others. `secrets`: variable name to a file on the server. Times in seconds.
     """
 
     replica: str
@@ -44,6 +46,10 @@ class Start:
     secrets: Mapping[str, str]
     health: str
     start_s: int
+    engine: Engine = Engine.SGLANG
+    slice: str = ""
+    verify: Verify = field(default_factory=Verify)
+    window_s: int = 7200
 
     def to_json(self) -> str:
         """Deterministic JSON text, one line feed at its end."""
@@ -59,6 +65,9 @@ def from_json(text: str) -> Start:
         value["gpus"] = tuple(value["gpus"])
         for key, kind in (("runtime", Runtime), ("gate", Gate), ("on_change", OnChange), ("relief", Relief)):
             value[key] = kind(value[key])
+        if "engine" in value:  # a record of before 0.1 had no proof
+            value["engine"] = Engine(value["engine"])
+            value["verify"] = Verify(**{**value["verify"], "policy": OnFar(value["verify"]["policy"])})
         return Start(**value)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NearsocketError(f"expected {SCHEMA}, found: {one_line(str(error), 100)}") from None

@@ -32,6 +32,11 @@ def one_line(text: str, limit: int = 0) -> str:
     return safe if not limit or len(safe) <= limit else safe[: max(limit - 3, 0)] + "..."
 
 
+def decode(data: bytes) -> str:
+    """Text of outside bytes; what is not UTF-8 becomes `\\xNN`."""
+    return data.decode("utf-8", "backslashreplace")
+
+
 def brief(text: str, limit: int = 120) -> str:
     """As `one_line`, short enough for a sentence."""
     return one_line(text, limit)

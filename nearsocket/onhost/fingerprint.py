@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.files import Context
 from nearsocket.onhost.collect.runner import run_jobs
 from nearsocket.onhost.collect.sources import JOBS
+from nearsocket.onhost.tell import tell
 
 #: What tells nodes and GPUs; the rest of a snapshot would only take time before a start.
 SOURCES = ("nvml", "nodes", "cpus", "pci", "meminfo", "numactl", "nvidia.topo", "driver.files")
@@ -55,12 +55,6 @@ def main(words: Sequence[str], tree: Tree = Tree()) -> int:  # noqa: B008 - a fr
         tell(f"not started: {said(error)}")
         return EXIT_FAILURES
     return 0
-
-
-def tell(line: str) -> None:
-    """One line for the unit's journal."""
-    sys.stderr.write(f"nearsocket: {one_line(line)}\n")
-    sys.stderr.flush()
 
 
 def load(tree: Tree, replica: str) -> tuple[Start, Fingerprint]:

@@ -1,5 +1,6 @@
 """The program's entry on a server. `collect` and `survey` print one snapshot as JSON, `apply` reads an order and prints an outcome;
-`image` applies the patch kit or builds the image; `fingerprint`, `relief` and `wait-health` are what units call.
+`image` applies the patch kit or builds the image; `fingerprint`, `relief`, `wait-health`, `verify` and `watch` are what units
+call; `verdicts` judges running replicas for a person; `probe`, `baseline` and `prefill` measure.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ EXIT_FAILED = 71
 USAGE = (
     "usage: collect|survey [--timeout SECONDS] [--host NAME], apply [--holder WHO], fingerprint --replica NAME, "
     "relief --replica NAME [--policy POLICY] [--nodes LIST] [--timeout SECONDS], "
-    "wait-health --replica NAME [--url URL] [--timeout SECONDS]"
+    "wait-health --replica NAME [--url URL] [--timeout SECONDS], verify --replica NAME, watch, "
+    "verdicts [--replica NAME] [--timeout SECONDS], probe, prefill, baseline --digest DIGEST [--keep yes]"
 )
 
 
@@ -64,16 +66,32 @@ def _run(words: Sequence[str]) -> int:
         from nearsocket.onhost import relief
 
         return relief.main(rest)
+    if action == "verify":
+        from nearsocket.onhost.verify import atstart
+
+        return atstart.main(rest)
+    if action == "watch":
+        from nearsocket.onhost.verify import watch
+
+        return watch.main(options.parse(rest, ("root",)).get("root", "/"))
+    if action == "verdicts":
+        from nearsocket.onhost.verify import byhand
+
+        _write(byhand.main(rest).encode("ascii") + b"\n")
+        return 0
     if action == "wait-health":
         from nearsocket.onhost import waithealth
 
         return waithealth.main(rest)
+    if action in ("probe", "baseline", "prefill"):
+        _write(_measure(action, rest))
+        return 0
     raise UsageError(f"expected collect or another action, found {one_line(action, 60)!r}")
 
 
 def _collect(rest: Sequence[str], survey: bool) -> int:
     given = options.parse(rest, ("timeout", "host", "root"))
-    from nearsocket.onhost.collect import collect
+    from nearsocket.onhost.collect.whole import collect
 
     snapshot = collect(options.seconds(given.get("timeout", "60"), 1, 3600), given.get("host"))
     if survey:
@@ -82,6 +100,22 @@ def _collect(rest: Sequence[str], survey: bool) -> int:
         snapshot = entry.with_installed(snapshot, given.get("root", "/"))
     _write(snapshot.to_json(indent=None).encode("ascii") + b"\n")
     return 0
+
+
+def _measure(action: str, rest: Sequence[str]) -> bytes:
+    if action == "baseline":
+        from nearsocket.onhost.probe import baselines
+
+        return baselines.main(rest)
+    options.parse(rest, ())
+    text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    if action == "prefill":
+        from nearsocket.onhost.probe import prefill
+
+        return prefill.run(text)
+    from nearsocket.onhost.probe import entry
+
+    return entry.run(text)
 
 
 def _say(message: str, code: int) -> int:

@@ -23,7 +23,8 @@ from nearsocket.model.text import one_line
 from nearsocket.onhost import neighbours, options
 from nearsocket.onhost.apply.steps import said
 from nearsocket.onhost.apply.tree import Tree
-from nearsocket.onhost.fingerprint import load_start, tell
+from nearsocket.onhost.fingerprint import load_start
+from nearsocket.onhost.tell import tell
 
 _LINE = re.compile(r"^Node \d+ (\w+(?:\(\w+\))?):\s+(\d+) kB$", re.MULTILINE)
 _GIB = 1 << 30

@@ -15,7 +15,8 @@ from typing import Optional
 from nearsocket.model.errors import EXIT_FAILURES, UsageError
 from nearsocket.onhost import options
 from nearsocket.onhost.apply.tree import Tree
-from nearsocket.onhost.fingerprint import load_start, tell
+from nearsocket.onhost.fingerprint import load_start
+from nearsocket.onhost.tell import tell
 
 _PAUSE_S = 1.0
 #: One question; an engine that loads accepts connections and does not answer.

@@ -9,23 +9,11 @@ from rich.text import Text
 
 from nearsocket.model import cpulist
 from nearsocket.model.host import Buffer, Gpu, Host, Node, NodeMemory, PciLink, Replica
-from nearsocket.model.parsers.pci import GENERATIONS
-from nearsocket.report import placement
+from nearsocket.report import parts, placement
 from nearsocket.report.boxes import GAP, Boxes, Cell
 from nearsocket.report.text import FAR, GIB, MIB, NEAR, QUIET, Pen, size, wrap
 
 _BOX_MIN, _BOX_MAX = 38, 62
-#: Transfer rate in GT/s to PCI Express generation.
-_GENERATION = {speed_gts: generation for generation, speed_gts in GENERATIONS.items()}
-
-
-@dataclass(frozen=True)
-class Home:
-    """One box: a socket, or what has none (`socket` None)."""
-
-    socket: int | None
-    nodes: tuple[Node, ...]
-    gpus: tuple[Gpu, ...]
 
 
 def draw(host: Host, pen: Pen, verbose: bool = False) -> list[Text]:
@@ -33,7 +21,7 @@ def draw(host: Host, pen: Pen, verbose: bool = False) -> list[Text]:
 
     `verbose` adds the files that only CPUs use.
     """
-    homes = _homes(host)
+    homes = parts.homes(host)
     if not homes:
         return [Text("the sockets and nodes of this host could not be read", QUIET)]
     fitting = max(1, (pen.width + GAP) // (_BOX_MIN + GAP))
@@ -48,30 +36,13 @@ def draw(host: Host, pen: Pen, verbose: bool = False) -> list[Text]:
 def legend(pen: Pen) -> Text:
     """What the bar's characters mean."""
     glyphs = pen.glyphs
-    parts = [
+    entries = [
         Text.assemble((glyphs.used, "blue"), (" used", QUIET)),
         Text.assemble((glyphs.cache, "yellow"), (" page cache", QUIET)),
         Text.assemble((glyphs.free, QUIET), (" free", QUIET)),
         Text("ring: bytes of NCCL's ring buffers", QUIET),
     ]
-    return Text("  ").join(parts)
-
-
-def _homes(host: Host) -> list[Home]:
-    sockets: list[int | None] = [socket.id for socket in host.sockets]
-    known = set(sockets)
-    if any(node.socket not in known for node in host.nodes) or any(gpu.socket not in known for gpu in host.gpus):
-        sockets.append(None)
-
-    def home(socket: int | None) -> Home:
-        def here(place: int | None) -> bool:
-            return place == socket if socket is not None else place not in known
-
-        nodes = sorted((node for node in host.nodes if here(node.socket)), key=lambda node: node.id)
-        gpus = sorted((gpu for gpu in host.gpus if here(gpu.socket)), key=lambda gpu: gpu.pci)
-        return Home(socket, tuple(nodes), tuple(gpus))
-
-    return [home(socket) for socket in sockets]
+    return Text("  ").join(entries)
 
 
 @dataclass(frozen=True)
@@ -80,7 +51,7 @@ class _Row:
 
     host: Host
     frame: Boxes
-    homes: Sequence[Home]
+    homes: Sequence[parts.Home]
     verbose: bool
 
     @property
@@ -88,24 +59,24 @@ class _Row:
         return self.frame.pen
 
     def lines(self) -> list[Text]:
-        parts: list[Text] = [self.frame.edge([self._title(home) for home in self.homes], *self.pen.glyphs.corners[:2])]
-        parts += self.frame.section([[cell for node in home.nodes for cell in self._node(node)] for home in self.homes])
+        drawn: list[Text] = [self.frame.edge([self._title(home) for home in self.homes], *self.pen.glyphs.corners[:2])]
+        drawn += self.frame.section([[cell for node in home.nodes for cell in self._node(node)] for home in self.homes])
         if self.host.gpus:
-            parts += self.frame.section([self._gpus(home) for home in self.homes])
+            drawn += self.frame.section([self._gpus(home) for home in self.homes])
         for replica in self.host.replicas:
             cells = [self._replica(replica, home) for home in self.homes]
             if any(cells):
-                parts.append(self.frame.divider(self.pen.outside(replica.name, "bold"), cells))
-                parts += self.frame.section(self._thread(replica, cells))
+                drawn.append(self.frame.divider(self.pen.outside(replica.name, "bold"), cells))
+                drawn += self.frame.section(self._thread(replica, cells))
         others = [self._others(home) for home in self.homes]
         if any(others):
-            parts.append(self.frame.divider(Text("in no replica", "bold"), others))
-            parts += self.frame.section(others)
-        parts.append(self.frame.edge([Text()] * len(self.homes), *self.pen.glyphs.corners[2:]))
-        return parts
+            drawn.append(self.frame.divider(Text("in no replica", "bold"), others))
+            drawn += self.frame.section(others)
+        drawn.append(self.frame.edge([Text()] * len(self.homes), *self.pen.glyphs.corners[2:]))
+        return drawn
 
-    def _title(self, home: Home) -> Text:
-        return Text("socket not known" if home.socket is None else f"socket {home.socket}", "bold")
+    def _title(self, home: parts.Home) -> Text:
+        return Text(home.title, "bold")
 
     def _node(self, node: Node) -> list[Cell]:
         cpus = f"CPUs {cpulist.render(node.cpus)}" if node.cpus else "no CPUs"
@@ -128,7 +99,7 @@ class _Row:
         )
         return Cell(drawn, figures)
 
-    def _gpus(self, home: Home) -> list[Cell]:
+    def _gpus(self, home: parts.Home) -> list[Cell]:
         if not home.gpus:
             sure = all(gpu.socket is not None for gpu in self.host.gpus)
             return [Cell(Text("no GPU" if sure else "no GPU known to be here", QUIET), Text())]
@@ -144,19 +115,10 @@ class _Row:
 
     def _claims(self, gpu: Gpu) -> list[Cell]:
         """What the sources say about the GPU's node, those of one opinion together."""
-        said: dict[str, list[str]] = {}
-        for claim in gpu.claims:
-            nodes = claim.nodes or (frozenset() if claim.node is None else frozenset({claim.node}))
-            said.setdefault(f"node {cpulist.render(nodes)}" if nodes else "no node", []).append(claim.source)
-        opinions = [self.pen.outside(f"{what}: {', '.join(who)}", "yellow") for what, who in said.items()]
-        lines = [
-            line
-            for opinion in opinions or [Text("nothing says its node", "yellow")]
-            for line in wrap(opinion, self.frame.inner - 2)
-        ]
-        return [Cell(Text.assemble("  ", line), Text()) for line in lines]
+        said = [self.pen.outside(opinion, "yellow") for opinion in parts.opinions(gpu)]
+        return [Cell(Text.assemble("  ", line), Text()) for opinion in said for line in wrap(opinion, self.frame.inner - 2)]
 
-    def _replica(self, replica: Replica, home: Home) -> list[Cell]:
+    def _replica(self, replica: Replica, home: parts.Home) -> list[Cell]:
         cells = []
         mine = [gpu for gpu in home.gpus if gpu.pci in replica.gpus]
         if mine:
@@ -178,7 +140,7 @@ class _Row:
             text.append(f"  {'rank' if len(ranks) == 1 else 'ranks'} {cpulist.render(ranks)}", QUIET)
         return text
 
-    def _lie(self, buffers: Sequence[Buffer], home: Home) -> list[Cell]:
+    def _lie(self, buffers: Sequence[Buffer], home: parts.Home) -> list[Cell]:
         ids = {node.id for node in home.nodes}
         cells = []
         for share in placement.shares(self.host, placement.rings(buffers)):
@@ -191,7 +153,7 @@ class _Row:
                 cells.append(Cell(Text(f"CPU-only {size(count)} on node {node}", QUIET), Text()))
         return cells
 
-    def _others(self, home: Home) -> list[Cell]:
+    def _others(self, home: parts.Home) -> list[Cell]:
         return self._lie(placement.unclaimed(self.host), home)
 
     def _thread(self, replica: Replica, columns: list[list[Cell]]) -> list[list[Cell]]:
@@ -212,12 +174,9 @@ class _Row:
 
 
 def _link(link: PciLink) -> Text:
-    """A link in words, such as `PCIe 5 x16`; fewer lanes than both ends could use are shown, a rate that drops at idle is not."""
-    generation = _GENERATION.get(link.max_speed_gts or link.speed_gts or 0.0)
-    if link.width is None and generation is None:
+    """A link in words, such as `PCIe 5 x16`."""
+    words = parts.link_words(link)
+    if words is None:
         return Text("link not read", QUIET)
-    text = Text.assemble((f"PCIe {generation}" if generation else "PCIe", QUIET))
-    if link.width is not None:
-        reduced = link.max_width is not None and link.width < link.max_width
-        text.append(f" x{link.width}" + (f" of x{link.max_width}" if reduced else ""), "yellow" if reduced else QUIET)
-    return text
+    text = Text.assemble((words.generation, QUIET))
+    return text.append(f" {words.lanes}", "yellow" if words.reduced else QUIET) if words.lanes else text

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from rich.text import Text
 
 from nearsocket.model.finding import CORE_IDS, Evidence, Finding, Status
-from nearsocket.model.text import visible
-from nearsocket.report.text import PROBLEMS, QUIET, STYLES, Pen, by_severity, fit, pad, tally, word, wrap
+from nearsocket.report.text import PROBLEMS, QUIET, STYLES, Pen, by_severity, fit, pad, remedy_text, shown_lines, tally, word, wrap
 
 _INDENT = "    "
 #: Pieces of evidence shown unless everything is asked for; a person looks at the first and pastes the remedy.
@@ -89,7 +88,7 @@ def _telling(finding: Finding) -> tuple[Evidence, ...]:
 def remedy(text: str, pen: Pen) -> Iterator[Text]:
     """The remedy's own lines, never wrapped, so that they can be copied; a here-document starts at the margin, as it must."""
     margin = "" if "<<" in text else _INDENT
-    for line in visible(text.strip("\n")).split("\n"):
+    for line in remedy_text(text).split("\n"):
         yield Text(margin).append_text(pen.outside(line, "" if line.lstrip().startswith("#") else "cyan"))
 
 
@@ -102,7 +101,7 @@ def _head(finding: Finding, pen: Pen, mark: Text, verdict: Text) -> Text:
 
 def _evidence(evidence: Evidence, pen: Pen, verbose: bool) -> Iterator[Text]:
     source = pen.outside(evidence.source)
-    lines = [line for line in visible(evidence.text).split("\n") if line.strip()]
+    lines = [line for line in shown_lines(evidence.text) if line.strip()]
     if not verbose:
         text = Text.assemble(_INDENT, source, ": " if lines else "", pen.outside(lines[0].strip() if lines else ""))
         more = f"  (+{len(lines) - 1} line{'s' if len(lines) > 2 else ''})" if len(lines) > 1 else ""

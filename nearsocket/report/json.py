@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
+from nearsocket.model import findingvalue
 from nearsocket.model.finding import Finding
 from nearsocket.model.report import HostReport, Report
 from nearsocket.report.topology import topology
@@ -17,29 +18,26 @@ def render(report: Report) -> str:
     """The report's JSON text: printable ASCII and line feeds alone, keys always in the same order, no line feed at the end."""
     whole = {
         "schema": SCHEMA,
-        "hosts": [_host(host) for host in report.hosts],
+        "hosts": [host_object(host) for host in report.hosts],
         "status": report.status.value,
         "exit_code": report.exit_code,
     }
+    return printable(whole, 2)
+
+
+def printable(value: Any, indent: int | None = None) -> str:
+    """The value as JSON of printable ASCII and line feeds alone; on one line where there is no indent."""
     # JSON allows DEL in a string; a terminal does not deserve it.
-    return json.dumps(whole, indent=2, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")
+    return json.dumps(value, indent=indent, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")
 
 
 def finding(found: Finding) -> dict[str, Any]:
     """One finding as `audit` and `explain` write it (DESIGN, Finding)."""
-    waived = found.waived
-    return {
-        "id": found.id,
-        "status": found.status.value,
-        "subject": found.subject,
-        "summary": found.summary,
-        "evidence": [{"source": piece.source, "text": piece.text} for piece in found.evidence],
-        "remedy": found.remedy,
-        "waived": {"reason": waived.reason, "owner": waived.owner, "expires": waived.expires} if waived else None,
-    }
+    return findingvalue.value(found)
 
 
-def _host(host: HostReport) -> dict[str, Any]:
+def host_object(host: HostReport) -> dict[str, Any]:
+    """One host as `audit` writes it."""
     return {
         "name": host.name,
         "status": host.status.value,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
@@ -12,7 +12,7 @@ from rich.text import Text
 from nearsocket.model.finding import Status
 from nearsocket.model.host import Host
 from nearsocket.model.report import HostReport, Report
-from nearsocket.report import drawing, findings, verdict
+from nearsocket.report import drawing, findings, parts, verdict
 from nearsocket.report.text import PROBLEMS, QUIET, SEVERITY, STYLES, Pen, counts, fit, pad, tally, word, wrap
 
 #: No page fits in fewer cells than that, and rich prints nothing at all at 0; what to take instead.
@@ -44,6 +44,11 @@ def show(report: Report, to: Console, quiet: bool = False, verbose: bool = False
         to.print(line, soft_wrap=True)
 
 
+def worst_first(hosts: Iterable[HostReport]) -> list[HostReport]:
+    """The hosts as every page lists them: worst first, those in maintenance last."""
+    return sorted(hosts, key=lambda host: (host.maintenance is not None, SEVERITY.index(host.status)))
+
+
 def host_line(host: HostReport, to: Console) -> Text:
     """One host in one line, for results as they come: name, verdict, counts."""
     pen = Pen.of(to)
@@ -51,7 +56,7 @@ def host_line(host: HostReport, to: Console) -> Text:
 
 
 def _lines(report: Report, pen: Pen, quiet: bool, verbose: bool) -> Iterator[Text]:
-    hosts = sorted(report.hosts, key=lambda host: (host.maintenance is not None, SEVERITY.index(host.status)))
+    hosts = worst_first(report.hosts)
     several = len(hosts) > 1
     if several and not quiet:
         yield from _table(hosts, pen)
@@ -143,15 +148,9 @@ def _host(host: HostReport, pen: Pen, manner: _Manner) -> Iterator[Text]:
 
 def _about(host: Host, pen: Pen) -> Text:
     """What the machine is: GPUs by name, driver, kernel; what does not fit on the line is left out, from the end."""
-    names = sorted({gpu.name for gpu in host.gpus})
-    number = {name: sum(gpu.name == name for gpu in host.gpus) for name in names}
-    parts = [f"{number[name]}x {name.removeprefix('NVIDIA ')}" for name in names] or ["no GPU"]
-    if host.driver.module_loaded:
-        parts.append(f"driver {host.driver.module_loaded}")
-    if host.kernel:
-        parts.append(f"Linux {host.kernel}")
-    line = pen.outside(parts[0], QUIET)
-    for part in parts[1:]:
+    said = parts.about(host)
+    line = pen.outside(said[0], QUIET)
+    for part in said[1:]:
         longer = Text.assemble(line, (", ", QUIET), pen.outside(part, QUIET))
         line = longer if longer.cell_len <= pen.width else line
     return line

@@ -11,9 +11,11 @@ from rich.text import Text
 
 from nearsocket.model import exitcode
 from nearsocket.model.finding import CORE_IDS, Finding, Status
-from nearsocket.model.text import one_line
+from nearsocket.model.text import one_line, visible
 
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
+#: No line of a page is longer; what a server says may be.
+LONGEST_LINE = 8192
 
 #: Worst first: the order of findings and hosts on the page.
 SEVERITY = tuple(reversed(exitcode.SEVERITY))
@@ -67,7 +69,7 @@ class Pen:
 
     def outside(self, text: str, style: str = "") -> Text:
         """Text from outside on one line: control characters and what the encoding lacks are escaped, markup stays text."""
-        safe = one_line(text)
+        safe = one_line(text, LONGEST_LINE)
         try:
             safe.encode(self.encoding)
         except (UnicodeError, LookupError):
@@ -77,6 +79,26 @@ class Pen:
     def mark(self, status: Status) -> Text:
         """The one-cell mark of that status."""
         return Text(self.glyphs.marks[SEVERITY.index(status)], STYLES[status])
+
+
+def bounded(text: str, limit: int) -> str:
+    """Outside text of several lines made visible, its end cut off where it has more than `limit` characters, which it then says."""
+    if len(text) <= limit:
+        return visible(text)
+    return f"{visible(text[:limit])}\n... cut here, {len(text)} characters in all"
+
+
+def shown_lines(text: str) -> list[str]:
+    """Outside text made visible, as lines; of a line that is too long only a little more than a page takes."""
+    return [visible(line[: LONGEST_LINE + 1]) for line in text.replace("\r\n", "\n").split("\n")]
+
+
+def remedy_text(text: str) -> str:
+    """The remedy as pages show it. One that is too long to be looked through is not shown at all: half a command does harm."""
+    text = text.strip("\n")
+    if len(text) > LONGEST_LINE:
+        return f"# the remedy has {len(text)} characters and is not shown; --json has it"
+    return visible(text)
 
 
 def fit(text: Text, width: int) -> Text:

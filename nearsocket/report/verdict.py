@@ -15,7 +15,7 @@ from nearsocket.report.text import QUIET, STYLES, Pen, word, wrap
 def closing(report: Report, pen: Pen) -> Iterator[Text]:
     """Two or three lines, wrapped where the page is narrow."""
     code = report.exit_code
-    meaning, step = _words(report)
+    meaning, step = words(report)
     hosts = f" on {len(report.hosts)} hosts" if len(report.hosts) > 1 else ""
     said = Text.assemble((word(report.status), STYLES[report.status]), hosts, (f"  exit code {code}: {meaning}", QUIET))
     yield from wrap(said, pen.width)
@@ -37,7 +37,7 @@ def _judged(host: HostReport) -> bool:
     return host.host is None or bool(host.host.gpus or host.host.buffers or host.host.near)
 
 
-def _words(report: Report) -> tuple[str, str]:
+def words(report: Report) -> tuple[str, str]:
     """What this exit code means for this report, and the next step (DESIGN, exit codes; `--strict` counts more)."""
     code, status = report.exit_code, report.status
     paste = "paste the remedies, worst first, then audit again"

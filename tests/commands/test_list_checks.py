@@ -12,6 +12,8 @@ from nearsocket.commands import docs
 from nearsocket.commands.list_checks import list_checks
 from nearsocket.control.checks import load
 from nearsocket.model.errors import UsageError
+from nearsocket.model.probe.pages import PAGES
+from nearsocket.model.startfindings import START_FINDINGS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 OWN = 'from nearsocket.model.check import check\n\n\n@check(id="site.own")\ndef own(host):\n    """An \x1b[31mown\x1b[0m rule."""\n'
@@ -19,7 +21,7 @@ OWN = 'from nearsocket.model.check import check\n\n\n@check(id="site.own")\ndef 
 
 def test_every_check_has_a_line_and_core_ones_a_mark() -> None:
     lines = CliRunner().invoke(list_checks, []).stdout.splitlines()
-    assert len(lines) == len(load([ROOT / "checks"])) + 1
+    assert len(lines) == len(load([ROOT / "checks"])) + 1 + len(START_FINDINGS)
     assert "host.waiver-unused" in [line.split()[0] for line in lines]
     assert [line.split()[0] for line in lines] == sorted(line.split()[0] for line in lines)
     marked = {line.split()[0] for line in lines if line.split()[1] == "*"}
@@ -56,12 +58,12 @@ def test_a_broken_folder_is_the_commands_error(tmp_path: Path) -> None:
 
 def test_pages_are_written_once_and_pages_of_no_check_removed(tmp_path: Path) -> None:
     checks = load([ROOT / "checks"])
-    first = docs.write(tmp_path, checks)
-    assert len(first) == len(checks) + 2  # the index, and the finding about waivers
-    assert docs.write(tmp_path, checks) == []
+    first = docs.write(tmp_path, docs.pages(checks))
+    assert len(first) == len(checks) + 2 + len(PAGES) + len(START_FINDINGS)  # the index, that about waivers
+    assert docs.write(tmp_path, docs.pages(checks)) == []
     own = tmp_path / "notes.md"
     own.write_text("a person's page")
-    assert docs.write(tmp_path, checks[1:]) == [tmp_path / f"{checks[0].id}.md", tmp_path / "README.md"]
+    assert docs.write(tmp_path, docs.pages(checks[1:])) == [tmp_path / f"{checks[0].id}.md", tmp_path / "README.md"]
     assert own.exists()
 
 

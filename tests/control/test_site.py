@@ -86,7 +86,8 @@ def test_a_host_is_converged_and_the_second_run_is_one_exec_and_no_change(site: 
     manifest = json.loads((site.place / CURRENT / "manifest.json").read_text())
     assert manifest["record"]["commit"]
     assert manifest["record"]["made_by"].count("@") == 1
-    assert sorted(unit for unit in site.system.state["active"]) == ["nearsocket-sglang-a.service", "nearsocket-sglang-b.service"]
+    replicas = ["nearsocket-sglang-a.service", "nearsocket-sglang-b.service"]
+    assert sorted(unit for unit in site.system.state["active"]) == [*replicas, "nearsocket-watch.timer"]
     calls, sessions = len(site.system.state["calls"]), len(site.server.sessions())
     code, said, actions = site.run("site.py", "-y")
     assert code == 0, said

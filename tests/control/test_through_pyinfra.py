@@ -27,11 +27,11 @@ def always_bad(host):
 """
 
 
-def pyinfra(folder: Path, inventory: str, *options: str) -> tuple[int, str]:
+def pyinfra(folder: Path, inventory: str, *options: str, deploy: str = "audit.py") -> tuple[int, str]:
     (folder / "inventory.py").write_text(inventory)
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     environ.pop("SSH_AUTH_SOCK", None)
-    args = [sys.executable, "-m", "pyinfra", "inventory.py", str(paths.deploys_folder() / "audit.py"), "-y", *options]
+    args = [sys.executable, "-m", "pyinfra", "inventory.py", str(paths.deploys_folder() / deploy), "-y", *options]
     ended = subprocess.run(
         args, cwd=folder, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
     )
@@ -101,3 +101,9 @@ def test_an_unknown_host_key_is_refused_by_the_connector(server: Server, tmp_pat
     assert code == 1
     assert "StrictPolicy" in said
     assert (tmp_path / "empty").read_text() == ""
+
+
+def test_a_host_without_replicas_proves_nothing_and_fails_in_pyinfra_too(tmp_path: Path) -> None:
+    code, said = pyinfra(tmp_path, "hosts = ['@local']", deploy="verify.py")
+    assert code == 1
+    assert "UNKNOWN  @local  nearsocket manages nothing here" in said

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from nearsocket.model.snapshot import SourceStatus, from_json
-from nearsocket.onhost.collect import collect
 from nearsocket.onhost.collect.sources import JOBS
+from nearsocket.onhost.collect.whole import collect
 from tests.onhost.actors import end, line, pair, start
 from tests.onhost.standins import commands, pynvml, tree
 from tests.onhost.test_runtimes import INSPECT, SHOW
@@ -140,7 +140,7 @@ def test_the_systems_configuration_is_read_through_its_link_and_nothing_else_of_
 
 
 def test_a_directory_of_users_that_hangs_costs_the_name_alone(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import nearsocket.onhost.collect as subject
+    import nearsocket.onhost.collect.whole as subject
 
     monkeypatch.setattr(subject.pwd, "getpwuid", lambda uid: signal.pause())
     began = time.monotonic()

@@ -64,7 +64,11 @@ def test_json_is_one_object_and_no_value_of_the_environment(folder: Path) -> Non
     assert host["status"] == "ready"
     assert host["replicas"][0]["memory_nodes"] == [1]
     assert [layer["layer"] for layer in host["replicas"][0]["layers"] if layer["used"]] == ["cumem", "shm", "numactl"]
-    assert host["changes"]["start"] == ["nearsocket-sglang-glm-a.service", "nearsocket-sglang-glm-b.service"]
+    assert host["changes"]["start"] == [
+        "nearsocket-sglang-glm-a.service",
+        "nearsocket-sglang-glm-b.service",
+        "nearsocket-watch.timer",
+    ]
     assert "786432" not in done.output
 
 

@@ -10,7 +10,7 @@ import pytest
 from nearsocket.control import fleet, pyinfra_inventory
 from nearsocket.model.errors import UsageError
 from nearsocket.model.host import Engine
-from nearsocket.model.settings import GIB, GpuChoice, Layer, OnChange, Relief, Runtime, Settings
+from nearsocket.model.settings import GIB, GpuChoice, Layer, OnChange, OnFar, Relief, Runtime, Settings, Verify
 
 DIGEST = "sha256:" + "0" * 64
 WHOLE = f"""
@@ -180,3 +180,40 @@ def test_a_fault_in_pyinfras_data_is_one_line_too(data: dict[str, Any], expected
     with pytest.raises(UsageError) as caught:
         member(data)
     assert expected in caught.value.message
+
+
+VERIFY = f"""
+hosts:
+  - name: gpu1
+    serve: {{engine: sglang, image: "r.example/sglang@{DIGEST}", model: /m, gpu_count: 2, verify: {{policy: fail, timeout: 5m}}}}
+    replicas:
+      - {{name: a, secrets: {{KEY: {{file: /etc/key}}}}, verify: {{api_key: KEY, metrics: /srv/prom, request: false}}}}
+      - {{name: b}}
+"""
+
+
+def test_how_a_start_is_proven_is_merged_from_its_levels(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(VERIFY)
+    settings = fleet.read(path).targets[0].settings
+    assert settings is not None
+    assert settings.replicas[0].verify == Verify(OnFar.FAIL, False, "KEY", 300, "/srv/prom")
+    assert settings.replicas[1].verify == Verify(OnFar.FAIL, timeout_s=300)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("api_key: KEY", "api_key: OTHER", "expected verify.api_key to name one of its secrets, found 'OTHER'"),
+        ("policy: fail", "policy: kill", "policy"),
+        ("metrics: /srv/prom", "metrics: prom", "metrics"),
+        ("timeout: 5m", "timeout: 1s", "timeout"),
+    ],
+)
+def test_a_proof_that_cannot_be_is_refused_in_a_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(VERIFY.replace(old, new))
+    with pytest.raises(UsageError) as error:
+        fleet.read(path)
+    assert said in error.value.message
+    assert "\n" not in error.value.message

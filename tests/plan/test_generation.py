@@ -28,7 +28,7 @@ def test_the_first_generation_adds_everything_and_starts_its_replicas() -> None:
     new = manifest()
     changes = difference(None, new)
     assert changes.added == tuple(entry.path for entry in new.files)
-    assert (changes.reload, changes.start, changes.restart, changes.stop) == (True, (A, B), (), ())
+    assert (changes.reload, changes.start, changes.restart, changes.stop) == (True, (A, B, "nearsocket-watch.timer"), (), ())
     assert "/etc/systemd/system/multi-user.target.wants/" + A in changes.links_added
 
 

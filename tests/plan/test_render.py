@@ -18,7 +18,7 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Generation
 from nearsocket.model.plan.make import plan
 from nearsocket.model.plan.values import Gate
-from nearsocket.model.settings import Relief
+from nearsocket.model.settings import OnFar, Relief, TuneSettings, Verify
 from nearsocket.model.start import from_json, gpu_words, start_env
 from tests.plan.hosts import asked, four_on_one_socket, replica
 from tests.plan.rendered import CASES, FOLDER, RECORD, TEMPLATES, made
@@ -110,6 +110,32 @@ def test_the_limits_are_longer_than_the_wait_and_restarts_end() -> None:
     assert start > 1800
     assert stop > 120
     assert int(setting(unit, "StartLimitIntervalSec")[0]) > int(setting(unit, "StartLimitBurst")[0]) * (start + stop)
+
+
+@pytest.mark.parametrize("policy", OnFar)
+def test_only_a_policy_that_acts_can_fail_a_start_and_only_fail_keeps_it_down(policy: OnFar) -> None:
+    one = replica("a", verify=Verify(policy, api_key="KEY", metrics="/srv/my metrics"), secrets={"KEY": "/etc/secrets/key"})
+    generation = made(read.host(four_on_one_socket()), asked(one))
+    unit = text(generation, "systemd/nearsocket-sglang-a.service")
+    [_, proof] = [post for post in setting(unit, "ExecStartPost") if "health" in post or "verify" in post]
+    assert proof.startswith("-") == (policy is OnFar.WARN)
+    assert bool(setting(unit, "RestartPreventExitStatus")) == (policy is OnFar.FAIL)
+    assert setting(unit, "Restart") == ["on-failure"]
+    start = from_json(text(generation, "replicas/a.json"))
+    assert start.verify == one.verify
+    assert start.window_s == int(setting(unit, "StartLimitIntervalSec")[0])
+    assert int(setting(unit, "StartLimitBurst")[0]) == one.limits.restarts + 1
+    assert start.slice in unit
+    assert '"/srv/my metrics"' in text(generation, "systemd/nearsocket-watch.service")
+    assert command_line(setting(unit, "ExecStopPost")[-1].removeprefix("-"))[-1] == "/srv/my metrics/nearsocket-a.prom"
+
+
+def test_the_watch_starts_at_boot_where_there_is_a_replica_and_not_without() -> None:
+    links = {link.path for link in CASES["recipe-docker"]().manifest.links}
+    assert "/etc/systemd/system/timers.target.wants/nearsocket-watch.timer" in links
+    assert not any("wants/nearsocket-watch.service" in path for path in links)
+    bare = made(read.host(four_on_one_socket()), asked(tune=TuneSettings(numa_balancing=0)))
+    assert not any("watch" in entry.path for entry in bare.manifest.files)
 
 
 def test_all_layers_agree() -> None:

@@ -17,7 +17,7 @@ from nearsocket.model.order import Order
 from nearsocket.model.verdicts import reloadrisk
 from nearsocket.model.verdicts.reloadrisk import Risk
 from nearsocket.onhost.apply.state import State
-from nearsocket.onhost.collect import collect
+from nearsocket.onhost.collect.whole import collect
 
 #: What the two questions rest on.
 _SOURCES = frozenset(

@@ -72,7 +72,9 @@ def decide(tree: Tree, systemctl: Systemctl, keep: bool) -> Leaving:
     if keep:
         replaced = {*(entry.path for entry in files), *(boot.path for boot in boots)}
         dropped = tuple(path for path in todo.links_drop if path not in replaced)
-        todo = dataclasses.replace(todo, removals=(), stop=(), links_drop=dropped, reload=bool(files))
+        engines = {name for replica in manifest.replicas for name in (replica.unit, replica.slice, replica.mount)}
+        stop = tuple(name for name in todo.stop if name not in engines)
+        todo = dataclasses.replace(todo, removals=(), stop=stop, links_drop=dropped, reload=bool(files))
         refuse_taken(tree, files)
     number = build.next_number(tree, found)
     return Leaving(found, Job(todo, found, Generation(nothing, {}), number, False, b""), files, boots, own, keep)

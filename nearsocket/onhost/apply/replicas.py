@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Optional
 
+from nearsocket.model import places
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Manifest, ReplicaEntry
-from nearsocket.model.programs import replica_folder
+from nearsocket.model.places import replica_folder
 from nearsocket.model.text import one_line
 from nearsocket.onhost.apply import disk
 from nearsocket.onhost.apply.systemctl import Systemctl
@@ -45,6 +46,8 @@ def take_out(tree: Tree, systemctl: Systemctl, replica: ReplicaEntry) -> None:
     if problem:
         raise OSError(problem)
     disk.remove_tree(tree.at(replica_folder(replica.name)))
+    for path in (places.verdict_file(replica.name), places.history_file(replica.name)):
+        disk.remove(tree.at(path))
 
 
 def mounted(tree: Tree, point: str) -> bool:

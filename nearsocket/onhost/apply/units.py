@@ -23,6 +23,8 @@ def bring_up(tree: Tree, systemctl: Systemctl, todo: Work, plan: Journal) -> tup
         begun = tuple(dataclasses.replace(e, before=before) if e.unit == entry.unit else e for e in plan.restart)
         plan = dataclasses.replace(plan, restart=begun)
         journal.write(tree, plan)
+        # systemd counts a deploy's restarts too; a person who deploys often must not run into the limit that ends loops.
+        systemctl.reset_failed([entry.unit])
         if entry.mount:
             problem = systemctl.stop([entry.unit]) or systemctl.stop([entry.mount]) or _start(systemctl, (entry.unit,))
         else:

@@ -2,6 +2,8 @@
 
 Asked of the kernel by move_pages(2) with nodes=NULL, over the ranges of those files alone: it moves nothing and costs the
 same however large the process is. /proc/PID/numa_maps walks every page of the process; it is the fallback.
+
+Imports are kept few, and values are named tuples: the watch loads this every few minutes.
 """
 
 from __future__ import annotations
@@ -10,15 +12,13 @@ import array
 import ctypes
 import errno
 import os
-import platform
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional, Union
+from typing import NamedTuple, Optional, Union
 
-from nearsocket.onhost.collect.files import decode
+from nearsocket.model.text import decode
 
 MARK = b"/dev/shm/nccl-"
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -32,8 +32,7 @@ _LINE = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) ([0-9a-f]+):([0-9a
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True)
-class Range:
+class Range(NamedTuple):
     """One mapping of an nccl- file: addresses, offset in the file, and the file's identity."""
 
     start: int
@@ -45,8 +44,7 @@ class Range:
     deleted: bool
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """Pages present in one mapping, node to count, of `page_bytes` each; the mapping's policy where it was read."""
 
     pages: dict[int, int]
@@ -108,22 +106,33 @@ def ranges(maps: Iterator[bytes]) -> list[Range]:
 
 def by_move_pages(pid: int, one: Range) -> Placement:
     """Ask the kernel for each page's node. Raises OSError (EPERM, ENOSYS, ESRCH ...) where it refuses the whole."""
-    number = SYSCALL.get(platform.machine())
-    if number is None:
-        raise OSError(errno.ENOSYS, f"no move_pages number for {platform.machine()}")
     counts: Counter[int] = Counter()
     for first in range(one.start, one.end, PAGE_BYTES * _AT_ONCE):
-        addresses = array.array("Q", range(first, min(one.end, first + PAGE_BYTES * _AT_ONCE), PAGE_BYTES))
-        states = array.array("i", bytes(4 * len(addresses)))
-        pages = (ctypes.c_uint64 * len(addresses)).from_buffer(addresses)
-        status = (ctypes.c_int * len(addresses)).from_buffer(states)
-        count = ctypes.c_ulong(len(addresses))
-        if _libc.syscall(ctypes.c_long(number), ctypes.c_int(pid), count, pages, None, status, ctypes.c_int(0)) != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
-        counts.update(states)
+        counts.update(_states(pid, range(first, min(one.end, first + PAGE_BYTES * _AT_ONCE), PAGE_BYTES)))
     # Negative states are errors of one page: -ENOENT is a page that this process has not touched.
     return Placement({node: count for node, count in sorted(counts.items()) if node >= 0})
+
+
+def sampled_nodes(pid: int, one: Range, most: int) -> frozenset[int]:
+    """The nodes of at most `most` pages, spread over the mapping. Raises OSError as `by_move_pages`."""
+    step = PAGE_BYTES * max(1, (one.end - one.start) // PAGE_BYTES // most)
+    return frozenset(node for node in _states(pid, range(one.start, one.end, step)) if node >= 0)
+
+
+def _states(pid: int, where: range) -> array.array[int]:
+    """Each address's node, or a negative errno (move_pages(2) with no target nodes)."""
+    number = SYSCALL.get(os.uname().machine)
+    if number is None:
+        raise OSError(errno.ENOSYS, f"no move_pages number for {os.uname().machine}")
+    addresses = array.array("Q", where)
+    states = array.array("i", bytes(4 * len(addresses)))
+    pages = (ctypes.c_uint64 * len(addresses)).from_buffer(addresses)
+    status = (ctypes.c_int * len(addresses)).from_buffer(states)
+    count = ctypes.c_ulong(len(addresses))
+    if _libc.syscall(ctypes.c_long(number), ctypes.c_int(pid), count, pages, None, status, ctypes.c_int(0)) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return states
 
 
 def by_numa_maps(numa_maps: Iterator[bytes], wanted: Sequence[Range]) -> dict[int, Placement]:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nearsocket.model.snapshot import Source, SourceStatus
+from nearsocket.model.text import decode
 from nearsocket.onhost.collect import children
-from nearsocket.onhost.collect.files import CUT, decode
+from nearsocket.onhost.collect.files import CUT
 
 CAP_BYTES = 4 << 20
 #: A login without a shell's start-up files often lacks the sbin folders, where dkms, ldconfig and modinfo are.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Optional
 
 from nearsocket.model.snapshot import MISSING, Source, SourceStatus
+from nearsocket.model.text import decode
 
 CUT = "<cut>"
 CAP_BYTES = 1 << 20
@@ -64,11 +65,6 @@ def read_bytes(path: object, cap: int = CAP_BYTES) -> bytes:
         return b"".join(parts)
     finally:
         os.close(fd)
-
-
-def decode(data: bytes) -> str:
-    """Text of outside bytes; what is not UTF-8 becomes `\\xNN`."""
-    return data.decode("utf-8", "backslashreplace")
 
 
 def read_text(path: object, cap: int = CAP_BYTES) -> str:

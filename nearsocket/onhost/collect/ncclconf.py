@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Optional
 
 from nearsocket.model.snapshot import Source
+from nearsocket.model.text import decode
 from nearsocket.onhost.collect import children, redact
-from nearsocket.onhost.collect.files import CUT, Context, absent, decode, ok
+from nearsocket.onhost.collect.files import CUT, Context, absent, ok
 
 _CAP_BYTES = 1 << 16
 _SYSTEM = "/etc/nccl.conf"

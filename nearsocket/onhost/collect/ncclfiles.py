@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Optional
 
 from nearsocket.model.snapshot import Source
+from nearsocket.model.text import decode
 from nearsocket.onhost.collect import children, procfs, redact
-from nearsocket.onhost.collect.files import CUT, Context, absent, decode, ok
+from nearsocket.onhost.collect.files import CUT, Context, absent, ok
 
 _HEAD_BYTES, _TAIL_BYTES = 1 << 20, 256 << 10
 _LOG_CAP, _TOTAL_CAP = 256 << 10, 2 << 20
@@ -45,8 +46,7 @@ def logs(context: Context) -> Source:
             if identity in seen:
                 continue
             seen.add(identity)
-            if len(entry["text"]) > left:
-                entry["text"] = entry["text"][:left].rpartition("\n")[0] + f"\n{CUT}"
+            entry["text"] = cut(entry["text"], left)
             left -= min(left, len(entry["text"]))
             entries.append({"pid": pid, **entry})
     reason = f"the open files of pid {', '.join(hung)} gave no answer"[:300] if hung else None
@@ -77,19 +77,34 @@ def _log(link: str, target: str) -> Optional[dict[str, Any]]:
     except OSError:
         return None
     try:
-        facts = os.fstat(fd)
-        if not stat.S_ISREG(facts.st_mode):
-            return None
-        head = os.pread(fd, _HEAD_BYTES, 0)
-        start = max(_HEAD_BYTES, facts.st_size - _TAIL_BYTES)
-        tail = os.pread(fd, _TAIL_BYTES, start) if facts.st_size > _HEAD_BYTES else b""
+        return read(fd, target)
+    except OSError:
+        return None
     finally:
         os.close(fd)
+
+
+def read(fd: int, target: str) -> Optional[dict[str, Any]]:
+    """An open log's identity, path, size and lines that matter; None for what is no regular file or no log of NCCL's.
+
+    Raises OSError.
+    """
+    facts = os.fstat(fd)
+    if not stat.S_ISREG(facts.st_mode):
+        return None
+    head = os.pread(fd, _HEAD_BYTES, 0)
+    start = max(_HEAD_BYTES, facts.st_size - _TAIL_BYTES)
+    tail = os.pread(fd, _TAIL_BYTES, start) if facts.st_size > _HEAD_BYTES else b""
     if not _SIGN.search(head) and not _SIGN.search(tail):
         return None
     gap = facts.st_size > _HEAD_BYTES + _TAIL_BYTES
     text = relevant(head, tail, gap)
     return {"identity": [facts.st_dev, facts.st_ino], "path": target, "size_bytes": facts.st_size, "text": text}
+
+
+def cut(text: str, left: int) -> str:
+    """The text's first `left` characters in whole lines, `<cut>` as its end where there were more."""
+    return text if len(text) <= left else text[:left].rpartition("\n")[0] + f"\n{CUT}"
 
 
 def relevant(head: bytes, tail: bytes, gap: bool = False) -> str:

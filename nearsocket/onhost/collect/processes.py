@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Optional
 
 from nearsocket.model import cpulist
@@ -47,11 +47,11 @@ _EMPTY: dict[str, Any] = {
 }
 
 
-def processes(context: Context) -> Source:
-    """Every process that matters. The reason says how many others could not be looked at."""
+def processes(context: Context, only: Optional[Collection[int]] = None) -> Source:
+    """Every process that matters, `only` among these where given. The reason says how many others could not be looked at."""
     gpu_bytes = _gpu_bytes(context.result("nvml").data)
     has_devices = context.has_nvidia_driver
-    pids = sorted({*procfs.pids(), *gpu_bytes})
+    pids = sorted({*procfs.pids(), *gpu_bytes} if only is None else set(only))
     scans = children.stepwise(pids, lambda pid: _scan(pid, has_devices), STEP_LIMIT_S, context.within(SCAN_LIMIT_S, 0.5))
     chosen: list[tuple[int, Optional[int]]] = []
     ranks: dict[int, int] = {}

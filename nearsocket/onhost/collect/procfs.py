@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from nearsocket.onhost.collect.files import CUT, decode, read_bytes, read_text
+from nearsocket.model.text import decode
+from nearsocket.onhost.collect.files import CUT, read_bytes, read_text
 
 PROC = Path("/proc")
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h

@@ -16,6 +16,7 @@ from nearsocket.onhost.collect import (
     processes,
     scopes,
     units,
+    verdicts,
 )
 from nearsocket.onhost.collect.runner import Job
 
@@ -58,6 +59,7 @@ JOBS = (
     Job("zfs.arcstats", kernel.arcstats),
     Job("tuned", kernel.tuned),
     Job("generation", generation.generation),
+    Job("verdicts", verdicts.verdicts),
     Job("units", units.units, 18),
     Job("timers", units.timers),
     Job("nccl.conf", ncclconf.conf, 8, after=("processes",)),

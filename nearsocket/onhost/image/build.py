@@ -105,7 +105,7 @@ def _root(engine: Engine, order: Order, kit: Kit) -> str:
 def _arguments(order: Order, kit: Kit, release: Release, base: Image) -> dict[str, str]:
     return {
         "BASE": order.base or "",
-        "BASE_USER": base.user or "root",
+        "BASE_USER": base.user or "0",
         "PYTHON": order.python,
         "PATCH": kit.patch,
         "KIT_DIGEST": kit.digest,

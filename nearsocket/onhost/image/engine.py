@@ -55,13 +55,25 @@ class Engine:
         return done.stdout
 
     def show(self, words: Sequence[str], timeout_s: float, stdin: Union[int, IO[bytes]] = subprocess.DEVNULL) -> None:
-        """Run it with its output on standard error, for a person to watch. Raises NearsocketError where it fails."""
+        """Run it with its output on standard error, for a person. Raises NearsocketError with its last line where it fails.
+
+        Only its standard error is read on the way: its standard output may be a terminal, where it draws progress.
+        """
+        child = subprocess.Popen([self.path, *words], stdin=stdin, stdout=2, stderr=subprocess.PIPE)
+        last = [b""]
+        reader = threading.Thread(target=_pass_on, args=(child.stderr, last), daemon=True)
+        reader.start()
         try:
-            done = subprocess.run([self.path, *words], stdin=stdin, stdout=2, timeout=timeout_s, check=False)
+            child.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise NearsocketError(f"{self.name} {words[0]}: expected an end within {timeout_s:g} s, found none") from None
-        if done.returncode:
-            raise NearsocketError(f"{self.name} {words[0]}: expected it to work, found exit code {done.returncode} (see above)")
+        finally:
+            child.kill()  # nothing happens to one that has ended
+            child.wait()
+            reader.join(2.0)  # a helper of the engine's may hold the pipe for longer
+        if child.returncode:
+            said = _last_line(last[0])
+            raise NearsocketError(f"{self.name} {words[0]}: expected it to work, found exit code {child.returncode}: {said}")
 
     def load(self, path: Path, packed: bool, timeout_s: float) -> None:
         """Load an archive. A packed one is unpacked on the way: not every podman does it."""
@@ -178,6 +190,14 @@ def _json(data: bytes) -> dict[str, Any]:
     raw = json.loads(data)
     first = raw[0] if isinstance(raw, list) else raw
     return first if isinstance(first, dict) else {}
+
+
+def _pass_on(stream: Optional[IO[bytes]], last: list[bytes]) -> None:
+    """Copy lines to standard error as they come; `last` holds the last that is not empty."""
+    for line in stream or ():
+        os.write(2, line)
+        if line.strip():
+            last[0] = line
 
 
 def _last_line(*texts: bytes) -> str:

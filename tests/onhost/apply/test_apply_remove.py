@@ -129,13 +129,16 @@ def test_kept_engines_run_on_unrestarted_by_units_that_need_nothing_of_ours(host
     made = CASES[case]()
     before = everything(host)
     assert host.apply(made).error is None
-    running = {unit: entry["id"] for unit, entry in host.system.state["active"].items()}
+    engines = {replica.unit for replica in made.manifest.replicas}
+    running = {unit: entry["id"] for unit, entry in host.system.state["active"].items() if unit in {*engines, "theirs.service"}}
     calls = len(host.system.state["calls"])
     outcome = remove(host, keep_engines=True)
     assert outcome.error is None
     assert {unit: entry["id"] for unit, entry in host.system.state["active"].items()} == running
     verbs = {words[1] for words in host.system.state["calls"][calls:]}
-    assert not verbs & {"restart", "stop", "start", "rm"}
+    assert not verbs & {"restart", "start", "rm"}
+    stopped = {unit for words in host.system.state["calls"][calls:] if words[1] == "stop" for unit in words[2:]}
+    assert not stopped & engines
     assert "daemon-reload" in verbs
     after = everything(host)["files"]
     assert isinstance(after, dict)

@@ -1,0 +1,100 @@
+"""What every probe's command does around its measuring: host by host, tables and findings or JSON, the exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+from rich.text import Text
+
+from nearsocket.commands import options
+from nearsocket.commands.audit import with_sudo
+from nearsocket.commands.options import say_error
+from nearsocket.control.target import Target
+from nearsocket.control.targets import LOCAL, resolve
+from nearsocket.control.transport.process import Children
+from nearsocket.model.errors import NearsocketError, UsageError
+from nearsocket.model.exitcode import exit_code, worst_of, worst_status
+from nearsocket.model.finding import Status
+from nearsocket.model.probe.report import ProbeReport
+from nearsocket.model.text import one_line
+from nearsocket.report import findings as pages
+from nearsocket.report import probe as tables
+from nearsocket.report import probe_json
+from nearsocket.report.terminal import console
+from nearsocket.report.text import Pen
+
+
+def common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every probe: `as_json`, `limit`, `verbose`, and those of reading hosts."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Write nearsocket.probe/1 to standard output, nothing else."),
+        click.option("--limit", multiple=True, metavar="PATTERN", help="Only these hosts or groups; may be repeated."),
+        click.option("-v", "--verbose", is_flag=True, help="Every finding, its evidence whole."),
+        options.reaching,
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass
+class _Came:
+    """What came of the hosts so far."""
+
+    reports: list[ProbeReport] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+
+
+def each(words: Sequence[str], given: dict[str, Any], act: Callable[[Target, Children], list[ProbeReport]]) -> int:
+    """Do it host by host: GPUs that are measured side by side would share what is measured. One that fails stops no other."""
+    if len(words) > 1:
+        raise UsageError(f"expected one TARGET, found {len(words)}: {one_line(words[1], 60)!r}")
+    inventory = resolve(words or (LOCAL,)).limited(given["limit"])
+    came, children = _Came(), Children()
+    try:
+        for target in with_sudo(inventory.targets, given["sudo"], given["ask_sudo_password"]):
+            try:
+                reports = act(target, children)
+            except UsageError:
+                raise
+            except NearsocketError as error:
+                say_error(error.message, error.hint)
+                came.codes.append(error.exit_code)
+                continue
+            came.reports += reports
+            if not given["as_json"]:
+                _show(reports, given["verbose"])
+    finally:
+        children.end_all()
+    for report in came.reports:
+        came.codes.append(exit_code(report.findings))
+        if report.unkept is not None:
+            say_error(report.unkept.message, report.unkept.hint)
+            came.codes.append(report.unkept.exit_code)
+    code = worst_of(came.codes)
+    if given["as_json"]:
+        found = [finding.status for report in came.reports for finding in report.findings]
+        status = worst_status(found) if len(came.codes) >= len(came.reports) and found else Status.UNKNOWN
+        click.echo(probe_json.render(came.reports, status, code))
+    return code
+
+
+def _show(reports: Sequence[ProbeReport], verbose: bool) -> None:
+    to = console(sys.stdout)
+    pen = Pen.of(to)
+    for report in reports:
+        for line in tables.lines(report):
+            to.print(line)
+        to.print()
+        for text in pages.problems(report.findings, pen, verbose):
+            to.print(text)
+        for found in report.findings:
+            if found.status in (Status.PASS, Status.NOT_APPLICABLE):
+                to.print(
+                    Text.assemble(pen.mark(found.status), " ", pen.outside(found.id, "bold"), "  ", pen.outside(found.summary))
+                )
+                for piece in found.evidence if verbose else ():
+                    to.print(Text("    ").append_text(pen.outside(f"{piece.source}: {piece.text}", "dim")))

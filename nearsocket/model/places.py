@@ -1,0 +1,46 @@
+"""Where things stand on a server. No imports: the watch reads this every few minutes."""
+
+from __future__ import annotations
+
+ETC = "/etc/nearsocket"
+CURRENT = f"{ETC}/current"
+RUN = "/run/nearsocket"
+LIB = "/usr/local/lib/nearsocket"
+VAR = "/var/lib/nearsocket"
+#: The last verdict of each replica (`nearsocket.verdict/1`), and what its policy did.
+VERDICTS = f"{VAR}/verdicts"
+SUFFIX, SCHEMA = ".verdict.json", "nearsocket.verdict/1"
+#: Where Prometheus text goes unless the fleet file names node_exporter's folder.
+METRICS = f"{VAR}/metrics"
+
+
+def replica_folder(replica: str) -> str:
+    """The replica's folder of this boot."""
+    return f"{RUN}/{replica}"
+
+
+def start_env(replica: str) -> str:
+    """What `fingerprint` decided for this start, in systemd's grammar."""
+    return f"{replica_folder(replica)}/start.env"
+
+
+def start_folder(start_env_text: str, replica: str) -> str:
+    """The folder of the replica's newest start, as start.env names it; empty where it names none, or another place than its own."""
+    named = [line.partition("=")[2].strip('"') for line in start_env_text.splitlines() if line.startswith("START_DIR=")]
+    above, _, name = named[-1].rpartition("/") if named else ("", "", "")
+    return named[-1] if above == replica_folder(replica) and name not in ("", ".", "..") else ""
+
+
+def verdict_file(replica: str) -> str:
+    """The replica's last verdict."""
+    return f"{VERDICTS}/{replica}{SUFFIX}"
+
+
+def history_file(replica: str) -> str:
+    """When the replica was restarted or stopped for a far verdict."""
+    return f"{VERDICTS}/{replica}.history.json"
+
+
+def metrics_file(folder: str, replica: str) -> str:
+    """The replica's Prometheus text."""
+    return f"{folder}/nearsocket-{replica}.prom"

@@ -1,0 +1,1 @@
+"""Judging what the probes measured: pure, from the numbers to findings."""

@@ -1,0 +1,277 @@
+"""The proof at every start on a real machine: a unit of the shipped template runs the stand-in engine, and systemd does the rest.
+
+Only fingerprint, page-cache relief and the container are left out: the engine runs on the machine, in its unit's control group.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+
+from lab import lifecycle, ssh
+from lab.standins.equip import equip
+from lab.standins.gpu import cdi
+from nearsocket.control import program
+from nearsocket.control import verify as proofs
+from nearsocket.control.inventory import Inventory
+from nearsocket.control.targets import resolve
+from nearsocket.model import places, programs
+from nearsocket.model.settings import OnFar, Verify
+from nearsocket.model.start import Start
+from tests.lab.host import LabHost
+from tests.onhost.verify.shapes import START
+
+ROOT = Path(__file__).resolve().parents[2]
+UNIT, HEALTH = "nearsocket-sglang-a.service", "http://127.0.0.1:30000/health"
+LOG = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,BOOTSTRAP,SHM,ALLOC,ALLOC_HOST NCCL_DEBUG_FILE=${START_DIR}/nccl.%%h.%%p"
+#: What `fingerprint` does for a start, without its look at the host.
+PREPARE = """#!/bin/sh
+set -eu
+dir=/run/nearsocket/a/$(date -u +%Y%m%dT%H%M%SZ)-$$
+mkdir -p "$dir" && chmod 1777 "$dir"
+printf 'START_DIR="%s"\\n' "$dir" >/run/nearsocket/a/start.env
+"""
+#: Replica b, which only answers its health address: it serves, so that a is not the last one.
+BESIDE = """systemd-run --quiet --unit beside python3 -c 'import http.server as h
+class Face(h.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+h.HTTPServer(("127.0.0.1", 30001), Face).serve_forever()'"""
+
+
+def put(host: LabHost, path: str, data: bytes, mode: str = "644") -> None:
+    done = ssh.run(
+        host.record.name,
+        host.name,
+        f"mkdir -p $(dirname {path}); base64 -d >{path} && chmod {mode} {path}",
+        feed=base64.b64encode(data).decode(),
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def start(policy: OnFar, gpus: tuple[str, ...], name: str = "a", port: int = 30000) -> Start:
+    health = f"http://127.0.0.1:{port}/health"
+    unit = UNIT.replace("-a.", f"-{name}.")
+    verify = Verify(policy, timeout_s=240)
+    return dataclasses.replace(
+        START, replica=name, gpus=gpus, unit=unit, health=health, slice=f"nearsocket-{name}.slice", verify=verify, start_s=300
+    )
+
+
+def install(host: LabHost, policy: OnFar = OnFar.WARN, binding: str = "", variables: str = "NCCL_CUMEM_ENABLE=0") -> None:
+    """The program, the generation's records and the unit of the shipped template."""
+    gpus = tuple(host.sh("cat /etc/nearsocket-standin/gpus.conf | grep -o '0000:[0-9a-f:.]*' | head -2").split())
+    starts = [start(policy, gpus), start(policy, gpus, "b", 30001)]
+    current = "/etc/nearsocket/generations/1"
+    put(host, programs.PROGRAM, program.build())
+    put(host, "/usr/local/lib/nearsocket/prepare", PREPARE.encode(), "755")
+    for one in starts:
+        put(host, f"{current}/replicas/{one.replica}.json", one.to_json().encode())
+    entries = [{"name": one.replica, "slice": one.slice, "unit": one.unit} for one in starts]
+    put(host, f"{current}/manifest.json", json.dumps({"replicas": entries}).encode())
+    command = f"/usr/bin/env {LOG} {variables} PYTHONPATH=/opt/nearsocket-standin/engine {binding} /usr/bin/python3 -m"
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(ROOT / "templates"), undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    blank = dict.fromkeys(("mount_unit", "undrain", "drain", "forget"), "")
+    names = ("GPUS", "RUN_BINDING", "NUMACTL", "ENGINE_BINDING", "START_DIR")
+    unit = environment.get_template("systemd/engine.service.j2").render(
+        head="# Made by a test.",
+        name="a",
+        engine="sglang",
+        runtime="none",
+        gpus_text="two",
+        sockets="0",
+        unit=UNIT,
+        description="stand-in",
+        model_path="/var/lib",
+        limit_interval_s=3600,
+        starts=4,
+        why=[],
+        gpus=f"{names[0]}=",
+        run_binding=f"{names[1]}=",
+        numactl=f"{names[2]}=",
+        engine_binding=f"{names[3]}=",
+        start_dir=f"{names[4]}=/none",
+        start_env=places.start_env("a"),
+        remove="/usr/bin/true",
+        fingerprint="/usr/local/lib/nearsocket/prepare",
+        relief="/usr/bin/true",
+        exec_start=f"{command} sglang.launch_server --model-path /var/lib/weights.bin --tp 2 --port 30000",
+        wait_health=" ".join(programs.wait_health("a", HEALTH, 120)),
+        verify=" ".join(programs.verify("a", starts[0].verify)),
+        policy=policy.value,
+        stop="/usr/bin/true",
+        forget_metrics=" ".join(programs.forget_metrics("a", starts[0].verify)),
+        timeout_start_s=600,
+        timeout_stop_s=30,
+        restart_delay_s=1,
+        **blank,
+    )
+    put(host, f"/etc/systemd/system/{UNIT}", unit.encode())
+    host.sh(
+        "ln -sfn generations/1 /etc/nearsocket/current; systemctl daemon-reload; "
+        "[ -f /var/lib/weights.bin ] || head -c 30M /dev/zero >/var/lib/weights.bin"
+    )
+
+
+def report(host: LabHost) -> Any:
+    return json.loads(host.sh(f"cat {places.verdict_file('a')}"))
+
+
+def begin(host: LabHost) -> str:
+    """Start the unit and wait; its state then."""
+    return host.sh(f"systemctl start {UNIT} || :; systemctl is-active {UNIT} || :", timeout_s=600)
+
+
+def proven_anew(host: LabHost, before: str) -> None:
+    """Wait until a later start than that one has its verdict."""
+    file = places.verdict_file("a")
+    wait = f"for _ in $(seq 600); do [ -f {file} ] && ! grep -q {before} {file} && exit 0; sleep 1; done; exit 1"
+    host.sh(wait, timeout_s=700)
+
+
+def targets(host: LabHost) -> Inventory:
+    return resolve([str(ROOT / "inventories/lab.py")]).limited([host.name])
+
+
+@pytest.fixture(scope="module")
+def equipped(lab_state: Path, profile: str) -> LabHost:
+    record = lifecycle.up(lifecycle.Wish(name="verify", shape="gpus", profile=profile, timeout_s=600))
+    equip(record, record.machines[0])
+    return LabHost(record, record.machines[0])
+
+
+@pytest.fixture
+def host(equipped: LabHost) -> Iterator[LabHost]:
+    clean = (
+        f"systemctl stop {UNIT} beside || :; systemctl reset-failed || :; "
+        f"rm -rf {cdi.FAULTS} /run/nearsocket {places.VAR} /etc/nearsocket; echo 3 >/proc/sys/vm/drop_caches"
+    )
+    equipped.sh(clean)
+    yield equipped
+    equipped.sh(clean)
+
+
+def faults(host: LabHost, *names: str) -> None:
+    host.sh(f"mkdir -p {cdi.FAULTS}; cd {cdi.FAULTS}; touch {' '.join(names)}")
+
+
+def test_a_start_is_proven_and_so_is_the_next_when_the_engines_processes_are_killed(host: LabHost) -> None:
+    install(host, binding="/usr/bin/numactl --membind=0")
+    assert begin(host) == "active"
+    first = report(host)
+    assert (first["word"], first["held"], first["trigger"]) == ("near", "force", "start")
+    assert "near by force" in host.sh(f"systemctl show -p StatusText --value {UNIT}")
+    assert "verdict on this start: near by force" in host.sh(f"journalctl -u {UNIT} -o cat")
+    host.sh("pkill -KILL -f '[s]glang'")
+    proven_anew(host, first["start"])
+    again = report(host)
+    assert again["start"] != first["start"] and again["word"] == "near"
+
+
+def test_a_start_after_a_power_cut_is_proven_without_a_deploy(host: LabHost) -> None:
+    install(host, binding="/usr/bin/numactl --membind=0")
+    host.sh(f"ln -sf /etc/systemd/system/{UNIT} /etc/systemd/system/multi-user.target.wants/{UNIT}; sync")
+    assert begin(host) == "active"
+    before = report(host)
+    lifecycle.kill(host.record, host.machine)
+    record = lifecycle.up(lifecycle.Wish(name="verify", shape="gpus", profile="full", timeout_s=600))
+    after = LabHost(record, record.machines[0])
+    proven_anew(after, before["start"])
+    assert report(after)["boot_id"] != before["boot_id"]
+    after.sh(f"rm /etc/systemd/system/multi-user.target.wants/{UNIT}")
+
+
+@pytest.mark.parametrize(("policy", "state"), [(OnFar.WARN, "active"), (OnFar.FAIL, "failed"), (OnFar.RESTART, "active")])
+def test_far_is_said_everywhere_and_each_policy_acts(host: LabHost, policy: OnFar, state: str) -> None:
+    """No binding, the near node full, the ranks allocate from the far CPUs. One replica alone is never restarted."""
+    faults(host, "far")
+    host.sh("lab-fill 0")
+    install(host, policy)
+    assert begin(host) == state
+    found = report(host)
+    assert found["word"] == "far"
+    assert "far:" in host.sh(f"systemctl status --no-pager -l {UNIT} || :")
+    if state == "failed":
+        assert found["action"] == "fail"
+        host.sh(f"sleep 5; [ $(systemctl is-active {UNIT} || :) = failed ]")
+        host.fails(f"test -e {places.metrics_file(places.METRICS, 'a')}")
+        return
+    assert 'verdict="far"} 1' in host.sh(f"cat {places.metrics_file(places.METRICS, 'a')}")
+    [told] = proofs.verify(targets(host).targets, 240, 1, "a")
+    assert told.code() == 2 and told.verdicts[0].word.value == "far"
+
+
+def test_far_starts_beside_one_that_serves_end_after_three_restarts_and_a_crash_then_in_a_stopped_unit(host: LabHost) -> None:
+    faults(host, "far")
+    install(host, OnFar.RESTART)
+    host.sh(BESIDE)
+    beside = "20260101T000000Z-1"
+    host.sh(f"mkdir -p /run/nearsocket/b/{beside} {places.VERDICTS}")
+    put(host, places.start_env("b"), f'START_DIR="/run/nearsocket/b/{beside}"\n'.encode())
+    assert begin(host) in ("activating", "failed", "active")
+    other = {**report(host), "replica": "b", "start": beside, "action": "none"}
+    host.sh(f"systemctl stop {UNIT}; systemctl reset-failed {UNIT} || :; rm -f {places.history_file('a')}")
+    put(host, places.verdict_file("b"), json.dumps(other).encode())
+    begin(host)
+    done = f"for _ in $(seq 500); do [ $(systemctl is-active {UNIT} || :) = {{0}} ] && exit 0; sleep 1; done; exit 1"
+    host.sh(done.format("active"), timeout_s=600)
+    assert host.sh(f"systemctl show -p NRestarts --value {UNIT}") == "3"
+    assert "at most once a day" in report(host)["reason"]
+    host.sh("pkill -KILL -f '[s]glang'")
+    host.sh(done.format("failed"), timeout_s=600)
+    assert host.sh(f"systemctl show -p Result --value {UNIT}") in ("start-limit-hit", "signal", "exit-code")
+
+
+def test_a_health_port_that_never_opens_is_no_verdict_and_the_metrics_say_so_in_time(host: LabHost) -> None:
+    faults(host, "hang-health")
+    install(host, OnFar.FAIL)
+    assert begin(host) != "active"
+    host.fails(f"test -e {places.verdict_file('a')}")
+
+
+def test_without_sys_nice_nothing_holds_and_it_is_luck_or_far_and_never_near_by_force(host: LabHost) -> None:
+    install(host, variables="NCCL_CUMEM_ENABLE=1")
+    host.sh(f"sed -i '/^Type=exec/a CapabilityBoundingSet=~CAP_SYS_NICE' /etc/systemd/system/{UNIT}; systemctl daemon-reload")
+    assert begin(host) == "active"
+    found = report(host)
+    assert (found["word"], found["held"]) != ("near", "force")
+
+
+def test_a_dead_rank_is_found_by_the_watch_behind_an_api_that_answers(host: LabHost) -> None:
+    install(host, binding="/usr/bin/numactl --membind=0")
+    assert begin(host) == "active"
+    watch = " ".join(programs.watch())
+    host.sh(watch)
+    assert report(host)["confirmed_at"] is not None
+    host.sh(f"mkdir -p {cdi.FAULTS}; printf 1 >{cdi.FAULTS}/dead-rank")
+    host.sh("for _ in $(seq 100); do pgrep -f ^sglang::scheduler_TP1 >/dev/null || exit 0; sleep 0.3; done; exit 1")
+    assert host.sh(f"curl -s -o /dev/null -w '%{{http_code}}' {HEALTH} || :") in ("200", "")
+    host.sh(watch)
+    found = report(host)
+    assert (found["trigger"], found["ranks_found"], found["status"]) == ("watch", 1, "fail")
+
+
+def test_a_hostile_log_folder_delays_nothing_and_claims_nothing(host: LabHost) -> None:
+    faults(host, "far")
+    install(host)
+    put(
+        host,
+        "/usr/local/lib/nearsocket/prepare",
+        (
+            PREPARE + 'mkfifo "$dir/nccl.h.1"; ln -s /etc/shadow "$dir/nccl.h.2"; truncate -s 10G "$dir/nccl.h.3"; '
+            'seq 3000 | sed "s|^|$dir/nccl.x.|" | xargs touch\n'
+        ).encode(),
+        "755",
+    )
+    assert begin(host) == "active"
+    assert report(host)["word"] == "far"

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.onhost.verify import machine as machines
+from tests.onhost.verify.machine import Machine
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[tuple[int, int, int]]:
+    """The process that started two ranks, and the ranks."""
+    with machines.ranks() as found:
+        yield found
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine with a replica that started and of which nothing runs yet."""
+    root = tmp_path / "root"
+    root.mkdir()
+    made = machines.made(root, monkeypatch)
+    made.managed(machines.start())
+    made.started()
+    return made

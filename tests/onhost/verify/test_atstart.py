@@ -1,0 +1,206 @@
+"""The proof in a unit's start, with real ranks: what it finds, where it says so, how it ends, and what never ends an engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nearsocket.model import places
+from nearsocket.model.host import Engine
+from nearsocket.model.settings import OnFar
+from nearsocket.model.start import Start
+from nearsocket.onhost.verify import atstart, gather, policy, publish
+from tests.onhost.verify import machine as machines
+from tests.onhost.verify.machine import Machine, asked, engine, ranks, start
+
+Ranks = tuple[int, int, int]
+
+
+def prove(machine: Machine, given: Start) -> int:
+    machine.managed(given)
+    return atstart.main([f"--replica={given.replica}"], machine.tree)
+
+
+def quick(**changes: Any) -> Start:
+    """Without a request: what is judged is there already."""
+    return start(verify={"request": False, **changes.pop("verify", {})}, **changes)
+
+
+def test_a_near_start_is_said_in_journal_status_report_and_metrics(
+    machine: Machine, ranks: Ranks, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.gpus(0, ranks[1:])
+    machine.runs(*ranks)
+    address = tmp_path / "notify"
+    with engine(tmp_path) as (health, seen), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(address))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(address))
+        assert prove(machine, start(health)) == 0
+        status = listener.recv(4096).decode()
+        assert asked(seen) == [["POST", "/generate", {"text": "Hello", "sampling_params": {"max_new_tokens": 1, "temperature": 0}}]]
+    said = capfd.readouterr().err
+    assert "nearsocket: verdict on this start: near by force: 4 ring buffers" in said
+    assert status.startswith("STATUS=near by force")
+    report = machine.report()
+    assert (report["schema"], report["word"], report["held"]) == ("nearsocket.verdict/1", "near", "force")
+    assert (report["ranks_found"], report["ranks_planned"], report["action"]) == (2, 2, "none")
+    metrics = machine.metrics()
+    assert metrics['verdict{replica="a",verdict="near"}'] == 1
+    assert metrics['verdict{replica="a",verdict="far"}'] == 0
+    assert metrics['start_timestamp_seconds{replica="a"}'] == publish.seconds("2026-01-31T11:00:00Z")
+    assert time.time() - 60 < metrics['verdict_timestamp_seconds{replica="a"}'] <= time.time() + 1
+    assert metrics['buffer_bytes{replica="a",node="0"}'] == 4 * 2354 * 4096
+
+
+@pytest.mark.parametrize(
+    ("on_far", "code", "action"), [(OnFar.WARN, 0, "none"), (OnFar.FAIL, 2, "fail"), (OnFar.RESTART, 0, "none")]
+)
+def test_a_far_start_ends_as_its_policy_says(
+    machine: Machine, ranks: Ranks, on_far: OnFar, code: int, action: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    machine.gpus(1, ranks[1:])
+    machine.runs(*ranks)
+    assert prove(machine, quick(policy=on_far)) == code
+    report = machine.report()
+    assert (report["word"], report["action"]) == ("far", action)
+    assert machine.metrics()['verdict{replica="a",verdict="far"}'] == 1
+    said = capfd.readouterr().err
+    assert "verdict on this start: far: 100 % of" in said
+    assert "fail nccl.buffer-placement" in said
+    if on_far is OnFar.RESTART:
+        assert "kept: no other replica of this host serves" in report["reason"]
+
+
+def test_a_far_start_beside_one_that_serves_is_restarted_three_times(machine: Machine, ranks: Ranks, tmp_path: Path) -> None:
+    machine.gpus(1, ranks[1:])
+    machine.runs(*ranks)
+    with engine(tmp_path) as (health, _):
+        other = dataclasses.replace(start(health), replica="b", slice="nearsocket-b.slice", unit="b.service")
+        one = quick(policy=OnFar.RESTART, window_s=7200)
+        machine.managed(one, other)
+        machine.started("b", "20260131T100000Z-5")
+        found = gather.look(machine.tree, one, atstart.Trigger.START, 20)
+        beside = dataclasses.replace(found, replica="b", start="20260131T100000Z-5")
+        codes = []
+        publish.write(machine.tree.root, "b", beside.to_json())
+        for _ in range(4):
+            codes.append(atstart.main(["--replica=a"], machine.tree))
+        assert codes == [2, 2, 2, 0]
+        assert "at most once a day" in machine.report()["reason"]
+        publish.write(machine.tree.root, "b", dataclasses.replace(beside, start="an older one").to_json())
+        assert not policy.serves(machine.tree, "b", lambda url, limit_s: "200"), "its present start was not judged"
+        publish.write(machine.tree.root, "b", dataclasses.replace(beside, action=atstart.Action.RESTART).to_json())
+        assert not policy.serves(machine.tree, "b", lambda url, limit_s: "200"), "it is being restarted itself"
+
+
+def test_nothing_of_the_replica_runs_and_no_policy_acts(machine: Machine) -> None:
+    machine.gpus(0, ())
+    given = quick(policy=OnFar.FAIL, verify={"timeout_s": 10})
+    began = time.monotonic()
+    assert prove(machine, given) == 0
+    assert time.monotonic() - began < 15
+    assert (machine.report()["word"], machine.report()["status"]) == ("unknown", "fail")
+
+
+def test_an_engine_that_hangs_is_judged_by_what_is_there_and_in_time(machine: Machine, ranks: Ranks, tmp_path: Path) -> None:
+    machine.gpus(1, ranks[1:])
+    machine.runs(*ranks)
+    with engine(tmp_path, "hangs") as (health, _):
+        began = time.monotonic()
+        assert prove(machine, start(health, OnFar.FAIL, verify={"timeout_s": 12})) == 2
+        assert time.monotonic() - began < 14
+    assert any("a request was not answered" in note for note in machine.report()["notes"])
+
+
+def test_a_key_is_read_from_its_secret_and_is_nowhere_else(
+    machine: Machine, ranks: Ranks, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    machine.gpus(0, ranks[1:])
+    machine.runs(*ranks)
+    secret = machine.tree.at("/etc/secrets/key")
+    secret.parent.mkdir(parents=True)
+    secret.write_text("canary-in-a-coal-mine\n")
+    with engine(tmp_path, key="canary-in-a-coal-mine") as (health, _):
+        without = dataclasses.replace(start(health), engine=Engine.VLLM)
+        assert prove(machine, without) == 0
+        assert any("wants a key (401)" in note for note in machine.report()["notes"])
+        given = start(health, verify={"api_key": "KEY"}, secrets={"KEY": "/etc/secrets/key"})
+        given = dataclasses.replace(given, engine=Engine.VLLM)
+        assert prove(machine, given) == 0
+        assert not any("key" in note for note in machine.report()["notes"])
+    told = capfd.readouterr().err + machine.tree.at(places.verdict_file("a")).read_text()
+    assert "canary" not in told
+
+
+def test_vllm_is_asked_in_its_own_words(machine: Machine, ranks: Ranks, tmp_path: Path) -> None:
+    machine.gpus(0, ranks[1:])
+    machine.runs(*ranks)
+    with engine(tmp_path) as (health, seen):
+        assert prove(machine, dataclasses.replace(start(health), engine=Engine.VLLM)) == 0
+        assert [entry[:2] for entry in asked(seen)] == [["GET", "/v1/models"], ["POST", "/v1/completions"]]
+        assert asked(seen)[1][2]["model"] == "the/model"
+
+
+@pytest.mark.parametrize("fault", ["raises", "hangs"])
+def test_no_fault_of_the_proof_ends_an_engine(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, fault: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def odd(*words: object) -> None:
+        if fault == "raises":
+            raise RuntimeError("no such thing")
+        signal.pause()
+
+    monkeypatch.setattr(gather, "look", odd)
+    began = time.monotonic()
+    assert prove(machine, quick(policy=OnFar.FAIL, verify={"timeout_s": 10})) == 0
+    assert time.monotonic() - began < 13
+    assert "the proof of this start" in capfd.readouterr().err
+    assert machine.metrics()['verdict_timestamp_seconds{replica="a"}'] == 0
+
+
+def test_a_missing_record_ends_no_engine(machine: Machine, capfd: pytest.CaptureFixture[str]) -> None:
+    machine.tree.at("/etc/nearsocket/current/replicas/a.json").unlink()
+    assert atstart.main(["--replica=a"], machine.tree) == 0
+    assert "not verified" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["--replica"], ["--replica=../x"], ["--later=1", "--replica=a"]])
+def test_words_that_are_not_understood_end_no_engine(machine: Machine, words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert atstart.main(words, machine.tree) == 0
+    assert "not verified" in capfd.readouterr().err
+
+
+def test_a_collectors_folder_that_is_not_there_is_said_and_not_made(
+    machine: Machine, ranks: Ranks, capfd: pytest.CaptureFixture[str]
+) -> None:
+    machine.gpus(0, ranks[1:])
+    machine.runs(*ranks)
+    assert prove(machine, quick(verify={"metrics": "/var/lib/node_exporter"})) == 0
+    assert "no metrics" in capfd.readouterr().err
+    assert not machine.tree.at("/var/lib/node_exporter").exists()
+    assert machine.report()["word"] == "near"
+
+
+def test_a_stranger_on_the_replicas_gpu_is_noted(machine: Machine, ranks: Ranks) -> None:
+    machine.gpus(0, (ranks[1], os.getpid()))
+    machine.runs(*ranks)
+    prove(machine, quick(verify={"timeout_s": 10}))
+    report = machine.report()
+    assert any(f"process {os.getpid()} works on GPU 0000:3e:00.0" in note for note in report["notes"])
+    assert {one["id"]: one["status"] for one in report["findings"]}["engine.rank-count"] == "fail"
+
+
+def test_a_worker_that_was_killed_is_missed(machine: Machine) -> None:
+    with ranks() as found:
+        machine.runs(*found)
+        machine.gpus(0, found[1:2])
+        machines.kill(found[2])
+        assert prove(machine, quick(verify={"timeout_s": 10})) == 0
+    assert (machine.report()["ranks_found"], machine.report()["status"]) == (1, "fail")
