@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -36,6 +37,16 @@ def serving(root: Path) -> Host:
     text = host.at(f"/etc/systemd/system/{OLD}").read_text()
     host.system.change(active={OLD: {"text": text, "id": "7", "state": "active"}}, running=["glm"], containers=["glm"])
     return host
+
+
+#: Some hundred runs each where a cut is tried everywhere; seconds on a machine that is at rest.
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fsync is counted and believed, not done: what it guards against is played by `kill.Bomb`."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
 @pytest.fixture

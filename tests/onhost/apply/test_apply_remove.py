@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -21,6 +22,15 @@ TUNED = generation(
     extra={"tmpfiles.d/nearsocket.conf": f"w! {HUGE} - - - - madvise\n"},
     mount=True,
 )
+
+#: Some hundred runs each where a cut is tried everywhere; seconds on a machine that is at rest.
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fsync is counted and believed, not done: what it guards against is played by `kill.Bomb`."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
 @pytest.fixture
