@@ -110,7 +110,7 @@ def story(record: LabRecord, image: str) -> None:
         "Two NUMA nodes, one a socket; two GPUs for show on each (stand-ins: nothing is computed here).",
     )
     _on_host("numactl --hardware | grep -E 'cpus|size|free'")
-    _on_host("nvidia-smi topo -m | grep -E '^ |^GPU'")
+    _on_host("nvidia-smi topo -m | sed '/^$/,$d'")
     _step(
         2,
         "The naive way: the weights are read, then the engine starts on GPUs 0 and 1",
