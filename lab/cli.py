@@ -75,7 +75,7 @@ def reset(machine: str) -> None:
 @lab_group.command()
 @click.argument("machine", default="lab")
 def equip(machine: str) -> None:
-    """Put stand-ins on a machine of the shape `gpus`: GPUs for show, and an engine (docs/standins.md)."""
+    """Put stand-ins on a machine of a shape with GPUs (gpus, snc4, memoryless): GPUs for show, and an engine (docs/standins.md)."""
     record, one = state.find_machine(machine)
     click.echo(put_standins(record, one).rstrip())
 

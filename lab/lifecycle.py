@@ -82,7 +82,9 @@ def _clean_crashed(but: str) -> None:
 
 
 def _again(record: LabRecord, wish: Wish) -> LabRecord:
-    """A lab that is up already: its dark machines are switched on again."""
+    """A lab that is up already: its dark machines are switched on again. Where all are dark, another shape boots their disks."""
+    if not any(one.powered for one in record.machines):
+        record = replace(record, shape=wish.shape)  # what a change of the firmware's settings (SNC, NPS) does between two boots
     if (record.shape, len(record.machines), record.profile) != (wish.shape, wish.hosts, wish.profile):
         raise LabError(
             f"expected lab {wish.name} as {wish.hosts} x {wish.shape} ({wish.profile}), "

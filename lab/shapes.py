@@ -75,15 +75,17 @@ SHAPES = {
         ),
         Shape(
             "snc4",
-            "two sockets, two nodes each (sub-NUMA clustering, or NPS2)",
+            "two sockets, two nodes each (sub-NUMA clustering, or NPS2), two GPUs for show each",
             2,
             (NodeShape(0, (0,), 640), NodeShape(0, (1,), 640), NodeShape(1, (0,), 640), NodeShape(1, (1,), 640)),
+            (0, 0, 2, 2),
         ),
         Shape(
             "memoryless",
-            "two sockets, the second without memory (no DIMM on it)",
+            "two sockets, the second without memory (no DIMM on it), two GPUs for show each",
             2,
             (NodeShape(0, (0, 1), 1536), NodeShape(1, (0, 1), 0)),
+            (0, 0, 1, 1),
         ),
         Shape("one-socket", "one socket, one node: nothing can be far", 2, (NodeShape(0, (0, 1), 1536),)),
     )

@@ -14,6 +14,8 @@ from lab.standins.engine import image as engine_image
 from lab.standins.gpu import cdi, describe, packages
 from lab.state import LabRecord, MachineRecord
 
+#: Docker 26 has no folders for CDI by itself, and without them says that it has no driver "cdi", whatever its features say (ran).
+DAEMON = '{"features": {"cdi": true}, "cdi-spec-dirs": ["/etc/cdi", "/var/run/cdi"]}\n'
 REPOSITORY = "/opt/nearsocket-standin/repo"
 #: Docker reads its setting of CDI at its start. dpkg is asked directly: apt's lists take long under emulation and change nothing.
 INSTALL = f"""set -e
@@ -36,7 +38,7 @@ def files(lab_shape: str, driver: list[tuple[str, bytes]]) -> list[tuple[str, by
         "/etc/apt/sources.list.d/nearsocket-standin.list": f"deb [trusted=yes] file:{REPOSITORY} ./\n",
         "/etc/modules-load.d/nearsocket-standin.conf": "# stand-in\nnvidia\n",
         "/etc/tmpfiles.d/nearsocket-standin.conf": f"d {cdi.FAULTS} 0755 root root\n",
-        "/etc/docker/daemon.json": '{"features": {"cdi": true}}\n',
+        "/etc/docker/daemon.json": DAEMON,
     }
     entries = [(path, text.encode(), 0o644) for path, text in texts.items()]
     entries += [(f"{REPOSITORY}/{name}", content, 0o644) for name, content in driver]

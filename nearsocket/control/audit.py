@@ -18,7 +18,7 @@ from nearsocket.control.transport.openssh import OpenSsh
 from nearsocket.control.transport.paramiko import PyinfraSsh
 from nearsocket.control.transport.process import Children
 from nearsocket.control.waivers import Waiver
-from nearsocket.model import cpulist, read
+from nearsocket.model import cpulist
 from nearsocket.model.check import Check
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.exitcode import exit_code, worst_of, worst_status
@@ -200,11 +200,9 @@ def judged(target: Target, snapshot: Snapshot, manner: Manner) -> HostReport:
             manner.unsaved(error)
     near = manner.near if manner.near is not None else target.near
     try:
-        host = read.host(snapshot, near)
-    except Exception as error:  # a snapshot is outside text; what no parser foresaw must not stop the other hosts
-        found = f"expected a snapshot that can be parsed, found one that cannot ({fault(error)})"
-        hint = "report it with the snapshot: nearsocket audit --save DIR --scrub"
-        return not_read_report(target, TransportError(Trouble.ANSWER, one_line(found, 300), hint), manner)
+        host = snapshots.parsed(snapshot, near)
+    except TransportError as error:
+        return not_read_report(target, error, manner)
     must_have(host, near)
     return _report(target, name, host.name, host.taken_at, host, judge(host, manner.checks), None, manner)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,54 +19,82 @@ from pyinfra.api.state import State
 
 from nearsocket.control import converge, pyinfra_inventory, schema
 from nearsocket.control.converge import Leave
+from nearsocket.control.record import record
 from nearsocket.control.target import Target
 from nearsocket.control.through_pyinfra import OpenConnection
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.order import Order, Part
 from nearsocket.model.outcome import Outcome
-from nearsocket.model.text import one_line, visible
+from nearsocket.model.text import fault, one_line, visible
 
 
 def converge_host(host: PyinfraHost, templates: Path, part: Part | None = None) -> None:
     """Take the host to what the inventory says (`part`: that part of it), by the templates of that folder; nothing where it is so.
 
-    Data: nearsocket_serve, nearsocket_replicas, nearsocket_tune (docs/fleet.md), nearsocket_timeout; allow_removals, allow_reload,
-    force. Raises PyinfraError, one line, where it is refused; nothing was written then.
+    Data: nearsocket_serve, nearsocket_replicas, nearsocket_tune (docs/fleet.md), nearsocket_timeout; allow_removals,
+    accept_reload_risk, force. A host that is refused fails with one line and nothing written; the others go on.
     """
-    try:
+    with _failing_alone(host):
         target, options = _target(host)
-        leave = Leave(options.allow_removals, options.allow_reload, options.force)
-        way = OpenConnection(host)
-        snapshot = converge.survey(target, way, options.nearsocket_timeout)
-        ready = converge.prepare(target, snapshot, converge.record(_inventory(host.state)), leave, templates, part)
+        leave = leave_of(options)
+        snapshot = converge.survey(target, OpenConnection(host), options.nearsocket_timeout)
+        made_by = record(options.nearsocket_inventory or _inventory(host.state), datetime.now(UTC))
+        ready = converge.prepare(target, snapshot, made_by, leave, templates, part)
         if ready.order is None:
             _say(host, f"generation {ready.installed.number} is in force and as it should be; 0 changes")
-            return
-        if _asks() or host.state.config.DIFF:
-            shown = converge.apply(target, way, ready.order, dry=True)
-            _tell(host, shown, host.state.config.DIFF)
-            if shown.error:
-                raise NearsocketError(shown.error, shown.hint)
-            if not shown.changes:
-                return
-    except NearsocketError as error:
-        raise PyinfraError(_line(error.message, error.hint)) from None
-    _carry_out(name=f"Nearsocket: {_title(part)}", target=target, order=ready.order)
+        elif _shown(host, target, ready.order):
+            _carry_out(name=f"Nearsocket: {_title(part)}", target=target, order=ready.order)
 
 
 def roll_back_host(host: PyinfraHost) -> None:
     """Go back to the generation before, or to `--data generation=N`, after the host saw that its images and models are there."""
-    try:
+    _one_order(host, "Nearsocket: go back to an earlier generation", lambda options: Order(number=options.generation))
+
+
+def remove_host(host: PyinfraHost) -> None:
+    """Leave the host: everything off, old values and files back; `--data keep_engines=true` leaves the engines running on."""
+    _one_order(host, "Nearsocket: leave this host", lambda options: Order(remove=True, keep_engines=options.keep_engines))
+
+
+def _one_order(host: PyinfraHost, name: str, order_of: Callable[[schema.HostData], Order]) -> None:
+    """Carry out an order that rests on the data alone, shown before where a person is to see it."""
+    with _failing_alone(host):
         target, options = _target(host)
-        order = Order(number=options.generation, allow_removals=options.allow_removals)
-        if _asks() or host.state.config.DIFF:
-            shown = converge.apply(target, OpenConnection(host), order, dry=True)
-            _tell(host, shown, host.state.config.DIFF)
-            if shown.error:
-                raise NearsocketError(shown.error, shown.hint)
+        order = converge.with_leave(order_of(options), leave_of(options))
+        if _shown(host, target, order):
+            _carry_out(name=name, target=target, order=order)
+
+
+def leave_of(options: schema.HostData) -> Leave:
+    """What `--data` gives leave for."""
+    return Leave(options.allow_removals, options.accept_reload_risk, options.force, options.override_freeze, options.lock_wait)
+
+
+@contextlib.contextmanager
+def _failing_alone(host: PyinfraHost) -> Iterator[None]:
+    """An error about this host fails it with its line. pyinfra would end the run for every host, and show a traceback."""
+    try:
+        yield
+        return
     except NearsocketError as error:
-        raise PyinfraError(_line(error.message, error.hint)) from None
-    _carry_out(name="Nearsocket: go back to an earlier generation", target=target, order=order)
+        line = _line(error.message, error.hint)
+    except PyinfraError:
+        raise
+    except Exception as error:  # what nobody foresaw in a host's answer
+        line = f"expected to plan for this host, found: {fault(error)}"
+    _say(host, line)
+    host.state.fail_hosts({host})
+
+
+def _shown(host: PyinfraHost, target: Target, order: Order) -> bool:
+    """Show what the order would do where a person is to see it first; whether there is anything to carry out."""
+    if not (_asks() or host.state.config.DIFF):
+        return True
+    shown = converge.apply(target, OpenConnection(host), order, dry=True)
+    _tell(host, shown, host.state.config.DIFF)
+    if shown.error:
+        raise NearsocketError(shown.error, shown.hint)
+    return bool(shown.changes)
 
 
 @operation(is_idempotent=True)

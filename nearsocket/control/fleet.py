@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,11 @@ LARGEST_BYTES = 8 << 20
 
 def read(path: Path) -> Inventory:
     """The inventory that the file holds. Raises UsageError, one line that names file, place and the keys that are known."""
+    return _inventory(path, load(path))
+
+
+def load(path: Path) -> schema.Fleet:
+    """The file as it was written, every key known. Raises UsageError as `read` does, OSError where it cannot be read."""
     with path.open("rb") as stream:
         text = stream.read(LARGEST_BYTES + 1)
     if len(text) > LARGEST_BYTES:
@@ -45,12 +51,11 @@ def read(path: Path) -> Inventory:
             f"{path}: expected a mapping with `hosts`, found {type(whole).__name__}", "docs/inventories.md has an example"
         )
     try:
-        fleet = schema.Fleet.model_validate(whole)
+        return schema.Fleet.model_validate(whole)
     except pydantic.ValidationError as error:
         fault = schema.worst(error)
         line = _line(node, list(fault["loc"]))
         raise UsageError(f"{path}{f':{line}' if line else ''}: {schema.say(fault)}") from None
-    return _inventory(path, fleet)
 
 
 def _inventory(path: Path, fleet: schema.Fleet) -> Inventory:
@@ -67,13 +72,13 @@ def _inventory(path: Path, fleet: schema.Fleet) -> Inventory:
 
 
 def _target(path: Path, host: schema.HostEntry, fleet: schema.Fleet) -> Target:
-    """The host's target. The host wins over its groups, a later group over an earlier one, all of them over the defaults."""
-    levels = (fleet.defaults, *(fleet.groups[name] for name in host.groups if name in fleet.groups), host)
+    """The host's target."""
+    levels = levels_of(fleet, host)
 
     def value(key: str) -> Any:
-        return next((found for level in reversed(levels) if (found := getattr(level, key)) is not None), None)
+        return nearest(levels, key)
 
-    sudo, near = value("sudo"), value("near")
+    sudo, near, freeze = value("sudo"), value("near"), value("freeze") or fleet.freeze
     ssh = Ssh(
         hostname=host.address or host.name,
         user=value("user"),
@@ -92,8 +97,19 @@ def _target(path: Path, host: schema.HostEntry, fleet: schema.Fleet) -> Target:
         near=cpulist.parse(near) if near is not None else None,
         groups=frozenset(host.groups),
         maintenance=host.maintenance.maintenance() if host.maintenance else None,
+        freeze=freeze.freeze() if freeze else None,
         settings=settings.settings(levels, f"{path}: host {host.name}"),
     )
+
+
+def levels_of(fleet: schema.Fleet, host: schema.HostEntry) -> tuple[schema.Level, ...]:
+    """Who may say something for that host, the farthest first: defaults, its groups in its own order, the host itself."""
+    return (fleet.defaults, *(fleet.groups[name] for name in host.groups if name in fleet.groups), host)
+
+
+def nearest(levels: Sequence[schema.Level], key: str) -> Any:
+    """The value of the nearest level that says one; None where none does."""
+    return next((found for level in reversed(levels) if (found := getattr(level, key)) is not None), None)
 
 
 def _double_key(node: yaml.Node | None) -> yaml.Node | None:

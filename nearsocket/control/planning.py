@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import nearsocket
-from nearsocket.control import snapshots
-from nearsocket.control.audit import collect
+from nearsocket.control import snapshots, workers
+from nearsocket.control.audit import collect, here
 from nearsocket.control.render import render
 from nearsocket.control.target import Target
 from nearsocket.control.targets import SNAPSHOT_SUFFIX
 from nearsocket.control.transport import TransportError
 from nearsocket.control.transport.process import Children
-from nearsocket.model import read
 from nearsocket.model.changes import difference
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.generation import Generation, Manifest, Record, from_json
@@ -22,6 +21,7 @@ from nearsocket.model.host import Host
 from nearsocket.model.plan.make import plan
 from nearsocket.model.plan.report import HostPlan
 from nearsocket.model.snapshot import Snapshot
+from nearsocket.model.text import fault
 from nearsocket.model.verdicts.reading import text, why
 
 #: A plan is for reading: who made it and when is set by the apply.
@@ -44,16 +44,18 @@ def plans(
             )
     saved = {target.name: _saved(target, folder) for target in targets} if folder is not None else {}
     children = Children()
-    pool = ThreadPoolExecutor(max_workers=max(1, min(parallel, len(targets))), thread_name_prefix="plan")
+    made: dict[int, tuple[HostPlan, Generation | None]] = {}
+
+    def act(at: int) -> tuple[HostPlan, Generation | None]:
+        return _one(targets[at], saved.get(targets[at].name), timeout_s, children, templates)
+
     try:
-        jobs = [pool.submit(_one, target, saved.get(target.name), timeout_s, children, templates) for target in targets]
-        return tuple(job.result() for job in jobs)
+        with closing(workers.each(len(targets), act, parallel)) as planned_hosts:
+            made.update(planned_hosts)
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
         children.end_all()
         raise
-    finally:
-        pool.shutdown(wait=False)
+    return tuple(made[at] for at in range(len(targets)))
 
 
 def _saved(target: Target, folder: Path) -> Snapshot:
@@ -68,11 +70,20 @@ def _saved(target: Target, folder: Path) -> Snapshot:
 def _one(
     target: Target, saved: Snapshot | None, timeout_s: float, children: Children, templates: Path
 ) -> tuple[HostPlan, Generation | None]:
+    """One host's plan; whatever is odd about that host is a failed plan, and the others are planned."""
     try:
         snapshot = saved or collect(target, timeout_s, children)
+        return planned(target, snapshots.parsed(snapshot, target.near), templates)
     except TransportError as error:
-        return HostPlan(target.name, None, None, None, f"the host could not be read: {error.message}", error.hint), None
-    return planned(target, read.host(snapshot, target.near), templates)
+        return _failed(target, f"the host could not be read: {error.message}", error.hint), None
+    except NearsocketError as error:
+        return _failed(target, error.message, error.hint), None
+    except Exception as error:
+        return _failed(target, f"expected to plan for this host, found: {fault(error)}", here(error).hint), None
+
+
+def _failed(target: Target, reason: str, hint: str | None) -> HostPlan:
+    return HostPlan(target.name, None, None, None, reason, hint)
 
 
 def planned(target: Target, host: Host, templates: Path) -> tuple[HostPlan, Generation | None]:

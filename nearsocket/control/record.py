@@ -25,13 +25,18 @@ def record(inventory: Path | None, now: datetime, environment: Mapping[str, str]
     """
     commit, committed_at, dirty = _git(inventory) if inventory is not None else (None, None, False)
     return Record(
-        made_by=one_line(f"{_user(environment)}@{socket.gethostname() or 'localhost'}", 120),
+        made_by=who(environment),
         made_at=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         version=nearsocket.__version__,
         commit=commit,
         committed_at=committed_at,
         dirty=dirty,
     )
+
+
+def who(environment: Mapping[str, str]) -> str:
+    """`user@host` of whoever runs this."""
+    return one_line(f"{_user(environment)}@{socket.gethostname() or 'localhost'}", 120)
 
 
 def _user(environment: Mapping[str, str]) -> str:
@@ -60,7 +65,9 @@ def _run(folder: Path, *words: str) -> str | None:
     """What git writes; None where it fails. Nothing that a repository's own configuration names is started."""
     command = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-C", str(folder), *words]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

@@ -10,8 +10,11 @@ from pathlib import Path
 from nearsocket.control import whole
 from nearsocket.control.targets import SNAPSHOT_SUFFIX
 from nearsocket.control.transport import LARGEST_ANSWER_BYTES, Answer, TransportError, Trouble
+from nearsocket.model import read
 from nearsocket.model.errors import NearsocketError, UsageError
+from nearsocket.model.host import Host
 from nearsocket.model.snapshot import Snapshot, SnapshotError, from_json
+from nearsocket.model.text import fault, one_line
 
 _LONGEST_NAME = 200
 #: How every snapshot that the program writes begins; what a login shell says before it is not ours.
@@ -58,6 +61,19 @@ def asked(ask: Callable[[], Answer], host: str) -> Snapshot:
         except TransportError:
             raise error from None  # the end is the reason why it is not whole
     return from_answer(answer, host)
+
+
+def parsed(snapshot: Snapshot, near: frozenset[int] | None) -> Host:
+    """The host of that snapshot. Raises TransportError where what it says is so odd that no parser foresaw it.
+
+    A snapshot is outside text: one such host must not end what is done for the others.
+    """
+    try:
+        return read.host(snapshot, near)
+    except Exception as error:
+        found = one_line(f"expected a snapshot that can be parsed, found one that cannot ({fault(error)})", 300)
+        hint = "report it with the snapshot: nearsocket audit --save DIR --scrub"
+        raise TransportError(Trouble.ANSWER, found, hint) from None
 
 
 def _candidates(stdout: bytes) -> Iterator[bytes]:

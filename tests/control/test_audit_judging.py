@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nearsocket.control import audit as subject
+from nearsocket.control import snapshots
 from nearsocket.control.audit import Manner, audit
 from nearsocket.control.target import Ssh, Target, Way
 from nearsocket.control.transport import TransportError, Trouble
@@ -181,14 +182,14 @@ def test_a_snapshot_that_cannot_be_saved_ends_the_audit_in_one_line(read_from: C
 def test_a_snapshot_that_breaks_a_parser_is_unknown_and_the_others_go_on(
     read_from: Callable[..., list[Target]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = subject.read.host
+    whole = snapshots.read.host
 
     def breaks(snapshot: Snapshot, near: frozenset[int] | None) -> Host:
         if snapshot.host == "gpu1":
             raise KeyError("a\nb")
         return whole(snapshot, near)
 
-    monkeypatch.setattr(subject.read, "host", breaks)
+    monkeypatch.setattr(snapshots.read, "host", breaks)
     report = audit(read_from("gpu1", "gpu2"), manner(checks=FAILS))
     assert [(f.id, f.status) for f in report.hosts[0].findings] == [("host.reachable", Status.UNKNOWN)]
     assert report.hosts[1].findings[0].id == "memory.near-free"

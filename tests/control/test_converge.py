@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nearsocket import paths
-from nearsocket.control import converge, git
+from nearsocket.control import converge
 from nearsocket.control.converge import Leave
 from nearsocket.control.render import render
 from nearsocket.control.target import Target, Way
@@ -91,9 +89,8 @@ def test_a_container_that_a_reload_could_strip_is_the_risk_unless_the_user_gives
     for leave, risky in ((Leave(), True), (Leave(reload=True), False)):
         order = converge.prepare(TARGET, snapshot, RECORD, leave, TEMPLATES).order
         assert order is not None
-        assert (order.reload_risk is not None) == risky
-        if order.reload_risk:
-            assert "container theirs" in order.reload_risk
+        assert order.accept_reload_risk is not risky
+        assert "container theirs" in (order.reload_risk or "")
 
 
 @pytest.mark.parametrize(("installed", "refused"), [(NOTHING, True), (in_force(clean=False), False)])
@@ -107,9 +104,9 @@ def test_a_process_on_a_gpu_stops_a_new_replica_and_not_one_that_is_here(install
     busy = dataclasses.replace(host, processes=(process,))
     if refused:
         with pytest.raises(NearsocketError, match=f"{taken} to be free, found process 77"):
-            converge._refuse_held(busy, generation, installed)
+            converge._refuse_held(busy, generation, installed, None)
     else:
-        converge._refuse_held(busy, generation, installed)
+        converge._refuse_held(busy, generation, installed, None)
 
 
 class Way_:
@@ -142,22 +139,6 @@ def test_an_apply_may_take_as_long_as_its_replicas_may() -> None:
     assert converge.limit(TARGET) > 2 * (1800 + 120)
 
 
-def test_the_record_has_the_newest_commit_and_whether_the_folder_differs(tmp_path: Path) -> None:
-    assert git.commit(tmp_path) == git.Commit()
-    call = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@example.org"]
-    (tmp_path / "fleet.yaml").write_text("x\n")
-    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x", "--date", "2030-01-01T00:00:00Z"]):
-        subprocess.run([*call, *words], check=True, capture_output=True)
-    found = git.commit(tmp_path / "fleet.yaml")
-    assert found.id is not None
-    assert found.at is not None
-    assert len(found.id) == 40
-    assert found.at.endswith("Z")
-    assert not found.dirty
-    (tmp_path / "fleet.yaml").write_text("y\n")
-    assert git.commit(tmp_path).dirty
-
-
 def test_a_change_is_one_line_that_a_terminal_obeys_nothing_of() -> None:
 
     assert str(Change(Kind.FILE, Action.ADD, "a\x1b[31m\nb", "why")) == "add file a\\x1b[31m\\nb (why)"
@@ -169,3 +150,9 @@ def test_nothing_is_planned_on_a_source_that_gave_no_answer_this_time(status: So
     hole = {"nvml": Source(status, reason="no answer in 15 s")}
     with pytest.raises(NearsocketError, match="nvml before planning, found: no answer in 15 s"):
         converge.prepare(TARGET, dataclasses.replace(snapshot, sources={**snapshot.sources, **hole}), RECORD, Leave(), TEMPLATES)
+
+
+def test_a_snapshot_that_no_parser_foresaw_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "host", lambda *_: 1 // 0)
+    with pytest.raises(NearsocketError, match=r"found one that cannot \(ZeroDivisionError"):
+        converge.prepare(TARGET, surveyed(NOTHING), RECORD, Leave(), TEMPLATES)

@@ -136,6 +136,23 @@ def test_a_plan_that_is_refused_fails_the_host_with_its_reason_and_writes_nothin
     assert not (site.place / "root/etc/nearsocket").exists()
 
 
+def test_a_host_that_is_refused_fails_alone(site: Site) -> None:
+    site.write(TWO)
+    inventory = site.project / "inventory.py"
+    inventory.write_text(
+        inventory.read_text().replace("hosts = [", "hosts = [('@nearsocket/gpu0', {**KNOWN, 'nearsocket_replicas': []}), ")
+    )
+    inventory.write_text("KNOWN = {}\n" + inventory.read_text())
+    text = inventory.read_text()
+    known = text[text.index("('@nearsocket/gpu1', ") + len("('@nearsocket/gpu1', ") : -len(")]\n")]
+    inventory.write_text(text.replace("KNOWN = {}", f"KNOWN = {known}"))
+    code, said, _ = site.run("site.py", "-y")
+    assert code == 1
+    assert "expected the snapshot of 'gpu0'" in said
+    assert "generation none to 1" in said
+    assert {"nearsocket-sglang-a.service", "nearsocket-sglang-b.service"} <= set(site.system.state["active"])
+
+
 def test_a_unit_that_does_not_start_fails_the_run(site: Site) -> None:
     site.system.change(broken=["nearsocket-sglang-a.service"])
     site.write(TWO)

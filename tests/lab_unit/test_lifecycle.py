@@ -109,6 +109,15 @@ def test_up_again_is_content_with_what_is_up(world: World) -> None:
     assert len(world.started) == 1
 
 
+def test_a_dark_lab_comes_up_with_another_shape_and_the_same_disk(world: World) -> None:
+    record = lifecycle.up(wish())
+    lifecycle.kill(record, record.machines[0])
+    again = lifecycle.up(wish(shape="snc4"))
+    assert (again.shape, again.machines) == ("snc4", record.machines)
+    assert state.read("lab") == again
+    assert len(world.started) == 2
+
+
 def test_up_of_another_shape_is_refused_while_the_first_is_up(world: World) -> None:
     lifecycle.up(wish())
     with pytest.raises(LabError, match="found it up as 1 x two-socket") as caught:

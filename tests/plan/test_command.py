@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from nearsocket.commands.plan import plan as command
-from nearsocket.control import planning, snapshots
+from nearsocket.control import planning, snapshots, workers
 from nearsocket.control.transport import TransportError, Trouble
 from nearsocket.model import read
 from nearsocket.model.errors import NearsocketError, UsageError
@@ -174,6 +174,48 @@ def test_a_host_that_is_not_reached_fails_and_the_others_are_planned(monkeypatch
     assert done.return_value == 2
     assert "READY  gpu1" in done.output
     assert "the host could not be read: no key is accepted" in done.output
+
+
+@pytest.mark.parametrize("fault", [OSError(24, "Too many open files"), RuntimeError("odd\x1b[31m"), KeyError("nodes")])
+@pytest.mark.parametrize("place", ["collect", "plan"])
+def test_an_odd_host_is_a_failed_plan_and_the_others_are_planned(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: Exception, place: str
+) -> None:
+    whole = planning.plan
+
+    def collect(target: Any, timeout_s: float, children: Any) -> Snapshot:
+        if target.name == "gpu2" and place == "collect":
+            raise fault
+        return dataclasses.replace(four_on_one_socket(), host=target.name)
+
+    def odd(host: Any, settings: Any) -> Any:
+        if host.name == "gpu2" and place == "plan":
+            raise fault
+        return whole(host, settings)
+
+    monkeypatch.setattr(planning, "collect", collect)
+    monkeypatch.setattr(planning, "plan", odd)
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(RECIPE.read_text() + "  - {name: gpu2, tune: {swappiness: 1}}\n")
+    done = run(fleet)
+    assert done.return_value == 2
+    assert "READY  gpu1" in done.output
+    assert "FAILED  gpu2" in done.output
+    assert "expected to plan for this host, found:" in done.output
+    assert "\x1b" not in done.output
+
+
+def test_without_a_thread_to_be_had_hosts_are_planned_one_after_the_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def no_thread(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(planning, "collect", lambda target, *_: dataclasses.replace(four_on_one_socket(), host=target.name))
+    monkeypatch.setattr(workers.threading, "Thread", no_thread)
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(RECIPE.read_text() + "  - {name: gpu2, tune: {swappiness: 1}}\n")
+    done = run(fleet)
+    assert done.return_value == 0
+    assert [line.split()[1] for line in done.output.splitlines() if line.startswith("READY")] == ["gpu1", "gpu2"]
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

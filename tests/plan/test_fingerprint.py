@@ -5,10 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nearsocket.model import read
 from nearsocket.model.errors import NearsocketError
+from nearsocket.model.host import Node
 from nearsocket.model.plan.fingerprint import Fingerprint, Verdict, decide, from_json, of_host
+from nearsocket.model.plan.memory import about
 from nearsocket.model.settings import GIB, OnChange
 from tests.plan.hosts import four_on_one_socket
 from tests.snapshots.machines import snc4
@@ -87,6 +91,24 @@ def test_a_kernels_share_of_memory_is_no_change_and_a_lost_module_is(
     planned: Fingerprint, change: dict[str, object], verdict: Verdict
 ) -> None:
     assert decide(planned, with_node(planned, 1, **change), GPUS, OnChange.UNBOUND).verdict is verdict
+
+
+@given(gib=st.floats(0.5, 4096), moved=st.integers(-(1 << 18), 1 << 18))
+def test_what_memtotal_moves_by_between_boots_is_hardly_ever_another_plan(gib: float, moved: int) -> None:
+    before = int(gib * GIB)
+    assert abs(about(before) - before) <= before / 256
+    assert abs(about(before + moved) - about(before)) in (0, 1 << (before.bit_length() - 8), 1 << (before.bit_length() - 7))
+
+
+def test_a_reboot_that_moves_memtotal_is_the_same_plan() -> None:
+    host = read.host(four_on_one_socket())
+    moved = dataclasses.replace(host, nodes=tuple(_less(node, 3 << 20) for node in host.nodes))
+    assert of_host(moved) == of_host(host)
+
+
+def _less(node: Node, by: int) -> Node:
+    assert node.memory
+    return dataclasses.replace(node, memory=dataclasses.replace(node.memory, total_bytes=node.memory.total_bytes - by))
 
 
 def test_it_comes_back_from_json_and_nothing_else_does(planned: Fingerprint) -> None:

@@ -13,7 +13,7 @@ from nearsocket.model.host import Engine, Host
 from nearsocket.model.plan.make import plan
 from nearsocket.model.plan.values import Plan
 from nearsocket.model.settings import GIB, Image, Layer, Limits, Settings, TuneSettings
-from tests.plan.hosts import CDI_INFO, IMAGE, asked, eight, four_on_one_socket, replica
+from tests.plan.hosts import IMAGE, asked, eight, four_on_one_socket, replica
 from tests.snapshots.machines import memoryless_node, no_source_knows, one_socket, snc4, vfio
 
 SPAN = ["0000:17:00.0", "0000:c1:00.0"]
@@ -281,13 +281,3 @@ def test_the_users_word_on_near_places_gpus_whose_node_nobody_knows() -> None:
     made = plan(read.host(no_source_knows(), near=frozenset({1})), asked(replica()))
     assert not made.refused
     assert (made.replicas[0].sockets, made.replicas[0].near) == ((1,), {1})
-
-
-def test_docker_with_cdi_and_no_file_for_it_takes_gpus_by_request() -> None:
-    from nearsocket.model.plan.runtime import gpu_gate
-    from nearsocket.model.plan.values import Gate
-    from nearsocket.model.settings import Runtime
-
-    host = read.host(four_on_one_socket(cdi=False, **{"docker.info": CDI_INFO}))
-    assert gpu_gate(host, Runtime.DOCKER, host.gpus)[0] is Gate.GPUS
-    assert gpu_gate(host, Runtime.PODMAN, host.gpus)[0] is Gate.CDI_INDEX

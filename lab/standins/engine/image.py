@@ -63,6 +63,15 @@ def load(lab: str, machine: str, runtime: str, timeout_s: float = 300.0) -> None
         raise LabError(f"expected {runtime} to import the engine image, found: {clean(done.stderr or done.stdout)}")
 
 
+def local(lab: str, machine: str, timeout_s: float = 600.0) -> str:
+    """Have the image in podman; its reference by digest. podman has one of what it imported, Docker only of what it pulled."""
+    load(lab, machine, "podman", timeout_s)
+    done = ssh.run(lab, machine, f"podman image inspect --format '{{{{index .RepoDigests 0}}}}' {NAME}", timeout_s=timeout_s)
+    if done.returncode:
+        raise LabError(f"expected podman to name the engine image's digest, found: {clean(done.stderr or done.stdout)}")
+    return done.stdout.strip()
+
+
 def publish(lab: str, machine: str, runtime: str, timeout_s: float = 600.0) -> str:
     """Push the image from one engine to the machine's own registry; its reference with digest, `127.0.0.1:5000/NAME@sha256:...`.
 

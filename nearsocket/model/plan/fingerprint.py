@@ -12,6 +12,7 @@ from typing import Any, Optional
 from nearsocket.model import cpulist
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.host import Host
+from nearsocket.model.plan.memory import about
 from nearsocket.model.settings import OnChange
 from nearsocket.model.text import one_line
 
@@ -23,7 +24,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class NodePrint:
-    """A node: its socket (None where not known), CPUs as a list text, memory in bytes (None where not read)."""
+    """A node: its socket (None where not known), CPUs as a list text, memory in bytes (None where not read), to half a percent."""
 
     id: int
     socket: Optional[int]
@@ -50,8 +51,8 @@ class Fingerprint:
 
     @property
     def digest(self) -> str:
-        """`sha256:...` over all but the UUIDs, memory rounded to GiB."""
-        nodes = [[n.id, n.socket, n.cpus, None if n.memory_bytes is None else round(n.memory_bytes / GIB)] for n in self.nodes]
+        """`sha256:...` over all but the UUIDs."""
+        nodes = [[n.id, n.socket, n.cpus, n.memory_bytes] for n in self.nodes]
         gpus = [[g.pci, g.node, g.socket] for g in self.gpus]
         text = json.dumps([nodes, gpus], separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
@@ -69,7 +70,7 @@ class Fingerprint:
 def of_host(host: Host) -> Fingerprint:
     """The host's fingerprint."""
     nodes = tuple(
-        NodePrint(n.id, n.socket, cpulist.render(n.cpus), n.memory.total_bytes if n.memory else None)
+        NodePrint(n.id, n.socket, cpulist.render(n.cpus), about(n.memory.total_bytes) if n.memory else None)
         for n in sorted(host.nodes, key=lambda node: node.id)
     )
     gpus = tuple(GpuPrint(g.pci, g.node, g.socket, g.uuid) for g in sorted(host.gpus, key=lambda gpu: gpu.pci))

@@ -61,12 +61,18 @@ def room(host: Host, nodes: frozenset[int]) -> Optional[int]:
     return max(total - huge - arc, 0)
 
 
+def about(count: int) -> int:
+    """The number to eight binary digits: MemTotal moves a little with every boot, and a plan must not move with it."""
+    lost = max(count.bit_length() - 8, 0)
+    return (count + (1 << lost >> 1)) >> lost << lost
+
+
 def cap(host: Host, nodes: frozenset[int], sharing: int, asked: Optional[int]) -> int:
     """The size of the replica's /dev/shm: as asked, else 16 GiB, on small nodes half of what they have, divided among replicas."""
     if asked is not None:
         return asked
     total = sum(node.memory.total_bytes for node in host.nodes if node.id in nodes and node.memory)
-    small = total // 2 // max(sharing, 1)
+    small = about(total) // 2 // max(sharing, 1)
     size = min(SHM_CAP_BYTES, small) if small else SHM_CAP_BYTES
     return max(size >> 20, 1) << 20
 

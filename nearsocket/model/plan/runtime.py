@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Optional
 
 from nearsocket.model.host import Gpu, Host
-from nearsocket.model.plan.values import Gate
+from nearsocket.model.plan.values import Gate, Refusal
 from nearsocket.model.settings import Runtime
+from nearsocket.model.snapshot import SourceStatus
 from nearsocket.model.verdicts.reading import files, mapping, why
 
 CDI_KIND = "nvidia.com/gpu"
@@ -34,3 +36,15 @@ def gpu_gate(host: Host, runtime: Runtime, gpus: Sequence[Gpu]) -> tuple[Gate, s
     if not mapping(host, "docker.info"):
         return Gate.GPUS, f"whether Docker has CDI is not known: {why(host, 'docker.info')}"
     return Gate.GPUS, "Docker's CDI is off (docker info names no CDI folder)"
+
+
+def no_way(host: Host, replica: str, gate: Gate) -> Optional[Refusal]:
+    """Why no container gets a GPU here: `--gpus` is NVIDIA's toolkit's, and that is not installed. None where it may work."""
+    toolkit = host.sources.get("container.toolkit")
+    if gate is not Gate.GPUS or toolkit is None or toolkit.status is not SourceStatus.ABSENT:
+        return None
+    hint = 'install nvidia-container-toolkit; or write CDI files (nvidia-ctk cdi generate) and say {"features": {"cdi": true}, '
+    hint += '"cdi-spec-dirs": ["/etc/cdi", "/var/run/cdi"]} in /etc/docker/daemon.json (Docker 26 needs both)'
+    return Refusal(
+        replica, "Docker's CDI gives no GPU here, and NVIDIA's container toolkit, which --gpus needs, is not there", hint
+    )

@@ -11,7 +11,7 @@ from nearsocket.onhost.collect import command
 from nearsocket.onhost.collect.command import CommandTimeout, Output
 
 _PROPERTIES = "Id,LoadState,ActiveState,SubState,Result,InvocationID,FragmentPath,DropInPaths,NeedDaemonReload"
-_ASK_S = 20.0
+_ASK_S = 60.0
 _RELOAD_S = 90.0
 #: A unit's own limits end its start and stop long before; this only ends a systemd that does not answer.
 _JOB_S = 6 * 3600.0
