@@ -4,7 +4,7 @@ VENV ?= .venv
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := $(VENV)/bin
 
-.PHONY: help env audit demo test test-slow image-test report-test lab-smoke lab-test lab-standins lab-site lab-power lint docs site lock wheel clean
+.PHONY: help env audit demo test test-slow image-test report-test lab-smoke lab-test lab-standins lab-young lab-site lab-power lab-dkms lint docs site lock wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -33,16 +33,24 @@ image-test: env  ## the image kit on the untouched SGLang wheels (downloads 75 M
 	@$(BIN)/python -m pytest -m network tests/image
 
 test-slow: env  ## the tests that take minutes and need no virtual machine
-	@$(BIN)/python -m pytest -m slow tests
+	@$(BIN)/python -m pytest -m "slow and not lab" tests
 
 lab-smoke: env  ## one lab machine: boot, fault, cure, audit over SSH (minutes)
 	@NEARSOCKET_LAB_PROFILE=small $(BIN)/python -m pytest -m lab tests/lab/test_smoke.py
 
 lab-test: env  ## every test that runs on the lab's virtual machines (half an hour without KVM)
-	@$(BIN)/python -m pytest -m 'lab and not slow' tests/lab --ignore tests/lab/test_standins.py --ignore tests/lab/test_verify.py --ignore tests/lab/test_site.py
+	@$(BIN)/python -m pytest -m "lab and not slow" tests/lab $(addprefix --ignore ,$(STANDINS) $(YOUNG) tests/lab/test_site.py)
 
-lab-standins: env  ## the stand-in engine and GPUs on the lab, proofs at starts with them; young: not every row has been run yet
-	@$(BIN)/python -m pytest -m lab tests/lab/test_standins.py tests/lab/test_verify.py
+STANDINS := $(addprefix tests/lab/test_,standins.py standins_engine.py driver_upgrade.py)
+lab-standins: env  ## the stand-in engine and GPUs on the lab: planted faults, a driver upgrade (half an hour and more without KVM)
+	@$(BIN)/python -m pytest -m "lab and not slow" $(STANDINS)
+
+YOUNG := $(addprefix tests/lab/test_,verify.py probe.py beside.py)
+lab-young: env  ## lab tests that are written and not yet run from start to end: proofs at starts, probes, beside what runs
+	@$(BIN)/python -m pytest -m "lab and not slow" $(YOUNG)
+
+lab-dkms: env  ## a driver module that DKMS builds on a lab machine (an image with a compiler; minutes)
+	@$(BIN)/python -m pytest -m "lab and slow" tests/lab/test_dkms.py
 
 report-test: env  ## the HTML report in headless Chromium, and its accessibility by axe-core where npm is
 	@if command -v npm >/dev/null; then npm ci --silent --no-audit --no-fund --ignore-scripts --prefix tests/report/axe; \

@@ -3,9 +3,9 @@
     python3 bench/probe_against_plain_loop.py [--one-gpu] [--env NCCL_P2P_DISABLE=1 ...] [--sizes ...] [--runs 3] [--json FILE]
 
 Each plain run is a file of its own that knows nothing of the probe: two processes, one tensor of zeros a size, five calls to warm
-up, then calls between pairs of CUDA events; the median of the slower rank. For each size: the range of the plain runs, that of
-the probe's, the ratio of their medians, and whether the probe's median lies within the range of the plain runs. Ends with 1 where
-a ratio from 1 MiB up is off by more than --bound (3 %), 2 where a run failed.
+up, then calls between pairs of CUDA events, 64 at a time behind a kernel that waits until they are queued; the median of the slower
+rank. For each size: the range of the plain runs, that of the probe's, the ratio of their medians, whether the probe's median lies
+within the range of the plain runs. Ends with 1 where a ratio from 1 MiB up is off by more than --bound (3 %), 2 where a run failed.
 """
 
 from __future__ import annotations
@@ -49,14 +49,19 @@ for size in sizes:
                 dist.all_reduce(tensor)
                 times.append((time.perf_counter() - began) * 1e3)
             return times
-        pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(count)]
-        torch.cuda.synchronize()
-        for begin, end in pairs:
-            begin.record()
-            dist.all_reduce(tensor)
-            end.record()
-        torch.cuda.synchronize()
-        return [begin.elapsed_time(end) for begin, end in pairs]
+        times = []
+        while len(times) < count:
+            some = range(min(64, count - len(times)))
+            pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in some]
+            torch.cuda.synchronize()
+            torch.cuda._sleep(200000 * len(some))
+            for begin, end in pairs:
+                begin.record()
+                dist.all_reduce(tensor)
+                end.record()
+            torch.cuda.synchronize()
+            times += [begin.elapsed_time(end) for begin, end in pairs]
+        return times
     guess = torch.tensor([statistics.median(timed(6)[1:])], device="cuda" if gpu else "cpu")
     dist.all_reduce(guess, op=dist.ReduceOp.MAX)
     count = int(min(400, max(5, seconds * 1e3 / guess.item())))

@@ -63,17 +63,17 @@ def daemon_reload_risk(host: Host) -> Iterator[Finding]:
 
     With systemd as the cgroup manager, a reload writes each container's device rules anew from what the runtime told
     systemd. Devices that a hook injected later (`--gpus`, the nvidia runtime's legacy mode) are not among them, and listed
-    ones are found only by their links in /dev/char. Package upgrades reload too.
+    ones are found only by their links in /dev/char. Package upgrades reload too. Where systemd has a scope of the container,
+    its own rules (`systemctl show -p DeviceAllow`) decide; else how the container was made does.
 
-    - pass: every GPU container is privileged, or its devices are listed (CDI, `--device`) and linked, or cgroupfs is used.
+    - pass: every GPU container is privileged, or its devices are in the rules (CDI, `--device`) and linked, or cgroupfs is used.
     - warn: the next reload can take the GPUs from a running container.
-    - unknown: the containers or Docker's cgroup driver could not be read, or Docker 29 chose between CDI and a hook by itself.
+    - unknown: containers or Docker's cgroup driver could not be read, or there are no rules to see and Docker 29 chose by itself.
     - not-applicable: no GPU, or no running container asked for one.
     - fail cannot occur: the loss itself is container.gpus-visible's.
     """
-    absent = scope.without_gpu(host) or reloads.nothing_to_lose(host)
+    absent = scope.without_gpu(host) or (None if reloads.strangers(host) else reloads.nothing_to_lose(host))
     if absent:
         yield absent
         return
-    for container in reloads.with_gpus(host):
-        yield reloads.judge_reload(host, container)
+    yield from reloads.judge_reloads(host)

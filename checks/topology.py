@@ -9,7 +9,7 @@ from nearsocket.model.check import check
 from nearsocket.model.finding import Finding
 from nearsocket.model.host import Gpu, Host
 from nearsocket.model.verdicts import gpunode, pcie, population, scope
-from nearsocket.model.verdicts.reading import mapping, named, refused
+from nearsocket.model.verdicts.reading import named, nvml_gpu, refused
 
 
 @check(id="topology.gpu-node")
@@ -80,9 +80,5 @@ def pcie_link(host: Host) -> Iterator[Finding]:
 
 def _nvml_pcie(host: Host, gpu: Gpu) -> Mapping[str, Any]:
     """NVML's `pcie` map of this GPU, empty where it was not read."""
-    listed = mapping(host, "nvml").get("gpus")
-    for entry in listed if isinstance(listed, list) else []:
-        if isinstance(entry, Mapping) and entry.get("pci") == gpu.pci and isinstance(entry.get("pcie"), Mapping):
-            found: Mapping[str, Any] = entry["pcie"]
-            return found
-    return {}
+    found = nvml_gpu(host, gpu).get("pcie")
+    return found if isinstance(found, Mapping) else {}

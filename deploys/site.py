@@ -4,7 +4,7 @@ Reads each host once, plans where every replica goes, renders its files and make
 host that is there already is read and left alone. `--dry` and `--diff` show what would change; `rollback.py` goes back.
 
 Options are data: `--data allow_removals=true` takes out replicas that the inventory no longer has, `--data force=true` lets an
-older commit of the inventory win, `--data allow_reload=true` reloads systemd though a running container may lose its GPUs.
+older commit of the inventory win, `--data accept_reload_risk=true` reloads systemd though a running container may lose its GPUs.
 """
 
 from pyinfra import host

@@ -45,7 +45,7 @@ def lab_group() -> None:
     type=click.Choice(sorted(PROFILES)),
     default="full",
     show_default=True,
-    help="Image: with the container engines, or small.",
+    help="Image: full (with the container engines), small, or dkms (small with a compiler and headers).",
 )
 @click.option("--port", type=click.IntRange(1024, 65535), help="The first machine's SSH port on 127.0.0.1; default: free ones.")
 @click.option("--timeout", "timeout_s", type=click.IntRange(10, 3600), default=300, show_default=True, help="Seconds for the boot.")

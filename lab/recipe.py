@@ -33,7 +33,10 @@ SMALL = (
 #: The registry starts by hand: an image has a digest only where it came from one.
 CONTAINERS = ("apparmor", "catatonit", "crun", "docker-cli", "docker-registry", "docker.io", "iptables", "podman")
 
-PROFILES = {"small": SMALL, "full": (*SMALL, *CONTAINERS)}
+#: What builds a kernel module on the machine itself, as a server with DKMS does at every kernel upgrade.
+BUILDERS = ("dkms", "gcc", "libc6-dev", "linux-headers-cloud-amd64", "make")
+
+PROFILES = {"small": SMALL, "full": (*SMALL, *CONTAINERS), "dkms": (*SMALL, *BUILDERS)}
 
 #: What the guest does not need of a package.
 EXCLUDED = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*", "/usr/share/info/*", "/usr/share/bash-completion/*")
@@ -62,7 +65,10 @@ class Recipe:
 
 
 def recipe(profile: str) -> Recipe:
-    """The recipe of a profile (`full`, or `small` without the container engines); NEARSOCKET_LAB_SUITE names another Debian."""
+    """The recipe of a profile: `full`, `small` without the container engines, `dkms` with a compiler in their place.
+
+    NEARSOCKET_LAB_SUITE names another Debian.
+    """
     if profile not in PROFILES:
         raise LabError(f"expected an image profile of {', '.join(PROFILES)}, found {profile!r}")
     return Recipe(

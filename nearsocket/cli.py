@@ -36,6 +36,7 @@ COMMANDS = {
     "audit": Late("nearsocket.commands.audit:audit", "Audit hosts: read each one once, write nothing there, judge with proof."),
     "explain": Late("nearsocket.commands.explain:explain", "Judge pasted text: numa_maps, an NCCL log, topo -m, numactl -H."),
     "image": Late("nearsocket.commands.image:image_group", "The patched SGLang image: apply the kit, build, verify."),
+    "import": Late("nearsocket.commands.import_hosts:import_hosts", "Write what runs on hosts as a fleet file."),
     "lab": Late("lab.cli:lab_group", "A two-socket virtual machine as a test host (in a checkout of the project)."),
     "list-checks": Late("nearsocket.commands.list_checks:list_checks", "List the checks: id, a mark on core ones, summary."),
     "probe": Late("nearsocket.commands.probe:probe_group", "Measure on a host: all-reduce, restart lottery, prompt reading."),

@@ -24,7 +24,7 @@ dpkg --install {REPOSITORY}/*_{packages.VERSION}-0standin1_amd64.deb >/dev/null
 ldconfig
 modprobe nvidia
 udevadm settle
-if [ -x /usr/bin/dockerd ]; then systemctl restart docker; fi
+if systemctl is-active --quiet docker; then systemctl restart docker; fi
 nvidia-smi -L
 """
 
@@ -45,6 +45,19 @@ def files(lab_shape: str, driver: list[tuple[str, bytes]]) -> list[tuple[str, by
     return [*entries, *engine_image.files()]
 
 
+def lay(record: LabRecord, machine: MachineRecord, entries: list[tuple[str, bytes, int]]) -> None:
+    """Write files (path, content, mode) on a machine. LabError with its own words where it refuses."""
+    sent = subprocess.run(
+        ssh.command(record.name, machine.name, ["tar -x -m -C / -f -"], options=("-o", "BatchMode=yes")),
+        input=engine_image.pack(entries),
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    if sent.returncode:
+        raise LabError(f"expected {machine.name} to take the stand-ins, found: {clean(sent.stderr.decode(errors='replace'))}")
+
+
 def equip(record: LabRecord, machine: MachineRecord) -> str:
     """Put the stand-ins on a machine of a shape with GPUs; returns what `nvidia-smi -L` says there."""
     if not shape(record.shape).gpus:
@@ -57,15 +70,7 @@ def equip(record: LabRecord, machine: MachineRecord) -> str:
         )
     folder = packages.ensure(image, chosen.suite)
     driver = [(path.name, path.read_bytes()) for path in sorted(folder.iterdir())]
-    sent = subprocess.run(
-        ssh.command(record.name, machine.name, ["tar -x -m -C / -f -"], options=("-o", "BatchMode=yes")),
-        input=engine_image.pack(files(record.shape, driver)),
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    if sent.returncode:
-        raise LabError(f"expected {machine.name} to take the stand-ins, found: {clean(sent.stderr.decode(errors='replace'))}")
+    lay(record, machine, files(record.shape, driver))
     done = ssh.run(record.name, machine.name, INSTALL, timeout_s=180)
     if done.returncode:
         raise LabError(f"expected the stand-in driver to load on {machine.name}, found: {clean(done.stderr or done.stdout)}")

@@ -7,24 +7,25 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearsocket.control import audit, program, snapshots
+from nearsocket.control import audit, planning, program, snapshots
 from nearsocket.control.record import who
 from nearsocket.control.render import render
 from nearsocket.control.target import Target
 from nearsocket.control.transport import Answer, Transport, TransportError, Trouble
 from nearsocket.control.transport.process import Children
-from nearsocket.model import outcome
+from nearsocket.model import holders, outcome
 from nearsocket.model.errors import NearsocketError, UsageError
-from nearsocket.model.finding import Status
-from nearsocket.model.generation import Generation, Record
+from nearsocket.model.generation import Generation, Manifest, Record
+from nearsocket.model.handover import Handover, handovers
 from nearsocket.model.host import Host
 from nearsocket.model.order import Order, Part
 from nearsocket.model.outcome import Installed, Outcome
 from nearsocket.model.plan.make import plan
 from nearsocket.model.plan.values import Plan
+from nearsocket.model.settings import Adopt
 from nearsocket.model.snapshot import Snapshot, SourceStatus
 from nearsocket.model.text import one_line
-from nearsocket.model.verdicts import reloads
+from nearsocket.model.verdicts import reloadrisk
 
 #: Reading, building, links and reloads, on a slow host.
 _OWN_S = 600.0
@@ -36,11 +37,14 @@ _RESTS_ON = ("nvml", "nodes", "cpus", "pci", "meminfo", "docker.info", "cdi")
 
 @dataclass(frozen=True)
 class Leave:
-    """What the user gave leave for: taking replicas out, a reload that may cost containers their GPUs, an older commit."""
+    """What the user gave leave for: taking replicas out, a reload that may cost containers their GPUs, an older commit, and why
+    a frozen host is to change. `wait_s`: how long to wait for another operator's apply."""
 
     removals: bool = False
     reload: bool = False
     force: bool = False
+    override_freeze: str | None = None
+    wait_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -81,23 +85,36 @@ def prepare(
     made = plan(host, target.settings)
     generation = render(made, record, templates)
     installed = _installed(snapshot)
-    _refuse_held(host, generation, installed)
-    if part is None and installed.clean and installed.digest == generation.manifest.digest:
+    here, _ = planning.in_force(host)
+    adopt = {replica.name: replica.adopt for replica in target.settings.replicas if replica.adopt}
+    given = handovers(host, generation.manifest.replicas, adopt, here) if part in (None, Part.ENGINE) else ()
+    _refuse_held(host, generation, installed, here, given)
+    at_once = any(one.how is Adopt.NOW for one in given)
+    if part is None and not at_once and installed.clean and installed.digest == generation.manifest.digest:
         return Prepared(target, made, generation, installed, None)
-    order = Order(
-        generation,
-        part=part,
+    order = with_leave(Order(generation, part=part, reload_risk=reload_risk(host), handovers=given), leave)
+    return Prepared(target, made, generation, installed, order)
+
+
+def with_leave(order: Order, leave: Leave) -> Order:
+    """The order with what the user gave leave for."""
+    return dataclasses.replace(
+        order,
         allow_removals=leave.removals,
         force=leave.force,
-        reload_risk=None if leave.reload else reload_risk(host),
+        accept_reload_risk=leave.reload,
+        lock_wait_s=leave.wait_s,
+        override_freeze=leave.override_freeze,
     )
-    return Prepared(target, made, generation, installed, order)
 
 
 def apply(target: Target, way: Transport, order: Order, dry: bool = False) -> Outcome:
     """Carry out the order by one exec. Raises TransportError where there is no answer."""
-    sent = program.payload(["apply", "--holder", who(os.environ)], dataclasses.replace(order, dry=dry).to_json().encode())
-    limit_s = _OWN_S if dry else limit(target)
+    sent = program.payload(
+        ["apply", "--holder", who(os.environ)],
+        dataclasses.replace(order, dry=dry, freeze=target.freeze).to_json().encode(),
+    )
+    limit_s = order.lock_wait_s + (_OWN_S if dry else limit(target))
     answer = way.run(audit.command(target), audit.password_line(target.sudo) + sent, limit_s, Children())
     return _outcome(answer)
 
@@ -110,11 +127,8 @@ def limit(target: Target) -> float:
 
 def reload_risk(host: Host) -> str | None:
     """Why a daemon-reload could take GPUs from a running container; None where it takes none."""
-    for container in reloads.with_gpus(host):
-        found = reloads.judge_reload(host, container)
-        if found.status is not Status.PASS:
-            return f"{found.subject}: {found.summary}"
-    return None
+    found = reloadrisk.risk(host)
+    return found.reason if found else None
 
 
 def _refuse_holes(snapshot: Snapshot) -> None:
@@ -132,19 +146,12 @@ def _refuse_holes(snapshot: Snapshot) -> None:
             )
 
 
-def _refuse_held(host: Host, generation: Generation, installed: Installed) -> None:
-    """Raises NearsocketError where a GPU of a replica that is new here is held by a process, which is then somebody else's."""
-    for replica in generation.manifest.replicas:
-        if replica.name in installed.replicas:
-            continue
-        for process in host.processes:
-            held = sorted(set(process.gpus) & set(replica.gpus))
-            if held:
-                raise NearsocketError(
-                    f"{replica.name}: expected GPU {held[0]} to be free, found process {process.pid} "
-                    f"({one_line(process.title, 60)}) on it",
-                    "stop it, or give the replica other GPUs",
-                )
+def _refuse_held(
+    host: Host, generation: Generation, installed: Installed, here: Manifest | None, given: tuple[Handover, ...] = ()
+) -> None:
+    """Raises NearsocketError where a GPU that is new to the host's generation is somebody else's, and is not taken over."""
+    known = {one.replica for one in given} | (set(installed.replicas) if here is None else set())
+    holders.refuse_held(host, [replica for replica in generation.manifest.replicas if replica.name not in known], here)
 
 
 def _installed(snapshot: Snapshot) -> Installed:

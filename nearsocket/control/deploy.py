@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,12 @@ from nearsocket.model.text import fault, one_line, visible
 def converge_host(host: PyinfraHost, templates: Path, part: Part | None = None) -> None:
     """Take the host to what the inventory says (`part`: that part of it), by the templates of that folder; nothing where it is so.
 
-    Data: nearsocket_serve, nearsocket_replicas, nearsocket_tune (docs/fleet.md), nearsocket_timeout; allow_removals, allow_reload,
-    force. A host that is refused fails with one line and nothing written; the others go on.
+    Data: nearsocket_serve, nearsocket_replicas, nearsocket_tune (docs/fleet.md), nearsocket_timeout; allow_removals,
+    accept_reload_risk, force. A host that is refused fails with one line and nothing written; the others go on.
     """
     with _failing_alone(host):
         target, options = _target(host)
-        leave = Leave(options.allow_removals, options.allow_reload, options.force)
+        leave = leave_of(options)
         snapshot = converge.survey(target, OpenConnection(host), options.nearsocket_timeout)
         made_by = record(options.nearsocket_inventory or _inventory(host.state), datetime.now(UTC))
         ready = converge.prepare(target, snapshot, made_by, leave, templates, part)
@@ -48,11 +48,26 @@ def converge_host(host: PyinfraHost, templates: Path, part: Part | None = None) 
 
 def roll_back_host(host: PyinfraHost) -> None:
     """Go back to the generation before, or to `--data generation=N`, after the host saw that its images and models are there."""
+    _one_order(host, "Nearsocket: go back to an earlier generation", lambda options: Order(number=options.generation))
+
+
+def remove_host(host: PyinfraHost) -> None:
+    """Leave the host: everything off, old values and files back; `--data keep_engines=true` leaves the engines running on."""
+    _one_order(host, "Nearsocket: leave this host", lambda options: Order(remove=True, keep_engines=options.keep_engines))
+
+
+def _one_order(host: PyinfraHost, name: str, order_of: Callable[[schema.HostData], Order]) -> None:
+    """Carry out an order that rests on the data alone, shown before where a person is to see it."""
     with _failing_alone(host):
         target, options = _target(host)
-        order = Order(number=options.generation, allow_removals=options.allow_removals)
+        order = converge.with_leave(order_of(options), leave_of(options))
         if _shown(host, target, order):
-            _carry_out(name="Nearsocket: go back to an earlier generation", target=target, order=order)
+            _carry_out(name=name, target=target, order=order)
+
+
+def leave_of(options: schema.HostData) -> Leave:
+    """What `--data` gives leave for."""
+    return Leave(options.allow_removals, options.accept_reload_risk, options.force, options.override_freeze, options.lock_wait)
 
 
 @contextlib.contextmanager

@@ -78,7 +78,7 @@ def _target(path: Path, host: schema.HostEntry, fleet: schema.Fleet) -> Target:
     def value(key: str) -> Any:
         return nearest(levels, key)
 
-    sudo, near = value("sudo"), value("near")
+    sudo, near, freeze = value("sudo"), value("near"), value("freeze") or fleet.freeze
     ssh = Ssh(
         hostname=host.address or host.name,
         user=value("user"),
@@ -97,6 +97,7 @@ def _target(path: Path, host: schema.HostEntry, fleet: schema.Fleet) -> Target:
         near=cpulist.parse(near) if near is not None else None,
         groups=frozenset(host.groups),
         maintenance=host.maintenance.maintenance() if host.maintenance else None,
+        freeze=freeze.freeze() if freeze else None,
         settings=settings.settings(levels, f"{path}: host {host.name}"),
     )
 

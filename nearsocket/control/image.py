@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pyinfra.api.state import State
 from pyinfra.context import host as current_host
 
 from nearsocket import __version__
-from nearsocket.control import audit, program, pyinfra_inventory
+from nearsocket.control import audit, program, pyinfra_inventory, schema
 from nearsocket.control.imagekit import kit_files
 from nearsocket.control.through_pyinfra import OpenConnection
 from nearsocket.control.transport.process import Children
@@ -113,6 +114,11 @@ def _build(state: State, host: PyinfraHost, order: Order) -> bool:
 
 def _ask(host: PyinfraHost, action: str, order: Order, timeout_s: float) -> Outcome | None:
     target, _ = pyinfra_inventory.member(host.name, "ssh", list(host.groups), host.data.dict(), "pyinfra data")
-    sent = audit.password_line(target.sudo) + program.payload(["image", action, "--order", order.to_json()])
+    override = schema.read_data(host.data.dict(), "pyinfra data").override_freeze
+    if action == "build" and target.freeze and not target.freeze.over(datetime.now(UTC).date().isoformat()) and not override:
+        hint = 'wait, or say why not: --data override_freeze="..."'
+        raise NearsocketError(f"expected a host that may be changed, found it {target.freeze}", hint)
+    words = ["image", action, "--order", order.to_json(), *(["--override-freeze", override] if override else [])]
+    sent = audit.password_line(target.sudo) + program.payload(words)
     given = OpenConnection(host).run(audit.command(target), sent, timeout_s, Children())
     return read_answer(given.stdout.decode("utf-8", "replace"), order.tag)

@@ -98,6 +98,7 @@ def member(
         near=cpulist.parse(known.nearsocket_near) if known.nearsocket_near is not None else None,
         groups=frozenset(groups),
         maintenance=known.nearsocket_maintenance.maintenance() if known.nearsocket_maintenance else None,
+        freeze=known.nearsocket_freeze.freeze() if known.nearsocket_freeze else None,
         settings=settings.settings([level], f"{where}: host {plain}") if serving else None,
     )
     return target, known.nearsocket_waivers

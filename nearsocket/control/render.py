@@ -36,7 +36,7 @@ def render(plan: Plan, record: Record, templates: Path) -> Generation:
         raise NearsocketError(f"{first.subject}: {first.reason}", first.hint)
     made = _Made(plan.host, templates)
     made.add("fingerprint.json", json.dumps(plan.fingerprint.to_json(), indent=2, sort_keys=True) + "\n")
-    replicas = tuple(_replica(plan, replica, made) for replica in plan.replicas)
+    replicas = tuple(_replica(plan, replica, made) for replica in plan.managed)
     if replicas:
         _watch(plan, made)
     _tuning(plan, made)
@@ -199,7 +199,7 @@ def _unit(plan: Plan, replica: ReplicaPlan, mount_unit: str | None, made: _Made)
 def _watch(plan: Plan, made: _Made) -> None:
     """The timer that looks at running replicas again, and its service."""
     head = _head(plan.host)
-    folders = sorted({replica.settings.verify.metrics for replica in plan.replicas} - {METRICS})
+    folders = sorted({replica.settings.verify.metrics for replica in plan.managed} - {METRICS})
     metrics = [systemd.path(folder, "verify.metrics") for folder in folders]
     service = made.add(
         f"systemd/{WATCH}.service",

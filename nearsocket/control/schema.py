@@ -19,6 +19,7 @@ from nearsocket.control.target import is_host
 from nearsocket.control.waivers import Waiver
 from nearsocket.model import cpulist
 from nearsocket.model.errors import UsageError
+from nearsocket.model.freeze import Freeze
 from nearsocket.model.report import Maintenance
 from nearsocket.model.text import one_line
 
@@ -67,6 +68,17 @@ class MaintenanceEntry(Strict):
         return Maintenance(self.until.isoformat(), self.reason)
 
 
+class FreezeEntry(Strict):
+    """`freeze: {until, reason}`: nothing is changed there up to that day, that day included."""
+
+    until: Day
+    reason: Line
+
+    def freeze(self) -> Freeze:
+        """The value that goes with an order."""
+        return Freeze(self.until.isoformat(), self.reason, "the inventory")
+
+
 class WaiverEntry(Strict):
     """One of `waivers`; `host` is a pattern, `*` where left out, and not used in a host's own."""
 
@@ -104,6 +116,8 @@ class Reach(Strict):
 class Level(Reach, ServingKeys):
     """What `defaults`, a group and each host may say."""
 
+    freeze: FreezeEntry | None = None
+
 
 class HostEntry(Level):
     """One host."""
@@ -123,6 +137,7 @@ class Fleet(Strict):
     groups: dict[Name, Level] = Field(default_factory=dict)
     hosts: Annotated[tuple[HostEntry, ...], Field(min_length=1)]
     waivers: tuple[WaiverEntry, ...] = ()
+    freeze: FreezeEntry | None = None
 
 
 class HostData(BaseModel):
@@ -146,6 +161,7 @@ class HostData(BaseModel):
     nearsocket_near: NodeList | None = None
     nearsocket_waivers: tuple[WaiverEntry, ...] = ()
     nearsocket_maintenance: MaintenanceEntry | None = None
+    nearsocket_freeze: FreezeEntry | None = None
     nearsocket_serve: ServeEntry | None = None
     nearsocket_replicas: tuple[ReplicaEntry, ...] | None = None
     nearsocket_tune: TuneEntry | None = None
@@ -157,8 +173,11 @@ class HostData(BaseModel):
     nearsocket_save: Path | None = None
     nearsocket_timeout: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 60.0
     allow_removals: bool = False
-    allow_reload: bool = False
+    accept_reload_risk: bool = False
     force: bool = False
+    override_freeze: Line | None = None
+    keep_engines: bool = False
+    lock_wait: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 60.0
     generation: Annotated[int, Field(ge=1)] | None = None
 
 

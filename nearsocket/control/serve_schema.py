@@ -183,6 +183,7 @@ class ReplicaEntry(ServeEntry):
     name: ReplicaName
     gpus: Gpus = ()
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    adopt: Literal["observe", "next-restart", "now"] | None = None
 
 
 class TuneEntry(Strict):

@@ -9,6 +9,7 @@ from nearsocket.control.serve_schema import ReplicaEntry, ServingKeys, said
 from nearsocket.model.errors import UsageError
 from nearsocket.model.host import Engine
 from nearsocket.model.settings import (
+    Adopt,
     GpuChoice,
     Hooks,
     Image,
@@ -91,6 +92,7 @@ def _replica(said_: Mapping[str, Any], where: str) -> ReplicaSettings:
         on_change=OnChange(said_.get("changed_nodes") or "unbound"),
         host_memory_bytes=said_.get("host_memory"),
         limits=_limits(said_.get("limits") or {}),
+        adopt=Adopt(said_["adopt"]) if said_.get("adopt") else None,
         hooks=Hooks(**{key: tuple(words) for key, words in (said_.get("hooks") or {}).items() if words}),
         verify=_verify(said_.get("verify") or {}, said_.get("secrets") or {}, where),
         **plain,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nearsocket.model.errors import UsageError
+from nearsocket.model.freeze import Freeze
 from nearsocket.model.report import Maintenance
 from nearsocket.model.settings import Settings
 from nearsocket.model.text import one_line
@@ -54,7 +55,7 @@ class Sudo:
 class Target:
     """One host to audit. `ssh` is set where `way` is SSH, `file` where it is FILE; `near` is the user's word on the GPUs' nodes.
 
-    `settings`: what is to run there, None where the inventory says nothing of it.
+    `settings`: what is to run there, None where the inventory says nothing of it. `freeze`: until when nothing is to change there.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Target:
     near: frozenset[int] | None = None
     groups: frozenset[str] = frozenset()
     maintenance: Maintenance | None = None
+    freeze: Freeze | None = None
     settings: Settings | None = field(default=None, hash=False)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from nearsocket.model.errors import UsageError
@@ -28,10 +28,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """The sizes of one setting, the smallest first."""
+    """The sizes of one setting, the smallest first; or, with the time that it was kept, those of the host's baseline."""
 
     name: str
     points: tuple[Point, ...]
+    kept_at: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def _probe(probe: Any) -> Measured:
         _text(probe["host"]),
         _text(probe["subject"]),
         _text(probe["kind"]),
-        tuple(_curve(one) for one in _few(probe["measured"])),
+        (*(_curve(one) for one in _few(probe["measured"])), *_baseline(probe["baseline"])),
         tuple(_draw(one) for one in _few(probe["draws"])),
         tuple(Prompt(int(_number(p["engine"])), int(_number(p["length"])), _number(p["tokens_s"])) for p in _few(probe["prompts"])),
     )
@@ -95,6 +96,14 @@ def _curve(curve: Any) -> Curve:
     points = (Point(int(_number(p["size_bytes"])), _number(p["median_us"]), _number(p["p99_us"])) for p in _few(curve["sizes"]))
     drawable = (point for point in points if point.size_bytes and point.median_us)  # what took no time was not measured
     return Curve(_text(curve["name"]), tuple(sorted(drawable, key=lambda point: point.size_bytes)))
+
+
+def _baseline(known: Any) -> tuple[Curve, ...]:
+    """The host's own earlier figures as one more curve; none where it keeps none."""
+    if known is None:
+        return ()
+    curve = _curve({"name": "baseline", "sizes": known["sizes"]})
+    return (replace(curve, kept_at=_text(known["kept_at"])),)
 
 
 def _draw(draw: Any) -> Draw:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
+import dataclasses
 import enum
 import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from nearsocket.model import generation
+from nearsocket.model import freeze, generation, handover
 from nearsocket.model.errors import NearsocketError
+from nearsocket.model.freeze import Freeze
 from nearsocket.model.generation import Generation
+from nearsocket.model.handover import Handover
 from nearsocket.model.text import one_line
 
 SCHEMA = "nearsocket.order/1"
@@ -31,8 +34,11 @@ class Order:
     """One apply. `generation` None: go back to generation `number` (None: the one before). `part`: only that part of it.
 
     `dry`: write nothing, say everything. `allow_removals`: replicas may be taken out. `force`: an older commit of the inventory
-    may win. `reload_risk`: why a daemon-reload must not happen now (which container it could strip of its GPUs); None where it may.
-    `lock_wait_s`: how long to wait for another apply on the same host.
+    may win. `reload_risk`: why a daemon-reload must not happen now, as the survey saw it (which container it could strip of its
+    GPUs); the host looks again, unless `accept_reload_risk`.
+    `lock_wait_s`: how long to wait for another apply on the same host. `freeze`: the inventory's; `override_freeze`: why a frozen
+    host is to be changed all the same. `remove`: leave this host, whatever else is said; `keep_engines`: the engines
+    run on. `handovers`: engines that run and are taken over.
     """
 
     generation: Optional[Generation] = None
@@ -42,7 +48,13 @@ class Order:
     allow_removals: bool = False
     force: bool = False
     reload_risk: Optional[str] = None
+    accept_reload_risk: bool = False
     lock_wait_s: float = 0.0
+    freeze: Optional[Freeze] = None
+    override_freeze: Optional[str] = None
+    remove: bool = False
+    keep_engines: bool = False
+    handovers: tuple[Handover, ...] = ()
 
     def to_json(self) -> str:
         """One line."""
@@ -57,7 +69,13 @@ class Order:
             "allow_removals": self.allow_removals,
             "force": self.force,
             "reload_risk": self.reload_risk,
+            "accept_reload_risk": self.accept_reload_risk,
             "lock_wait_s": self.lock_wait_s,
+            "freeze": dataclasses.asdict(self.freeze) if self.freeze else None,
+            "override_freeze": self.override_freeze,
+            "remove": self.remove,
+            "keep_engines": self.keep_engines,
+            "handovers": [handover.to_value(entry) for entry in self.handovers],
         }
         return json.dumps(value, sort_keys=True) + "\n"
 
@@ -70,6 +88,8 @@ def from_json(text: str) -> Order:
             raise NearsocketError(f"expected {SCHEMA}, found another schema", "use one version of nearsocket on both sides")
         manifest, contents = value.pop("manifest"), value.pop("contents")
         made = _generation(manifest, contents) if manifest is not None else None
+        value["handovers"] = tuple(handover.from_value(entry) for entry in value["handovers"])
+        value["freeze"] = freeze.from_value(value["freeze"])
         value["part"] = Part(value["part"]) if value["part"] is not None else None
         return Order(generation=made, **value)
     except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:

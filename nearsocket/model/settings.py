@@ -49,6 +49,15 @@ class OnChange(str, enum.Enum):
     REFUSE = "refuse"
 
 
+class Adopt(str, enum.Enum):
+    """What becomes of an engine that runs already on a replica's GPUs: it is looked at and nothing more, it is handed over when it
+    next stops, or it is stopped and taken over now."""
+
+    OBSERVE = "observe"
+    NEXT_RESTART = "next-restart"
+    NOW = "now"
+
+
 class OnFar(str, enum.Enum):
     """What a start does where its buffers are proven far: say so, stop, or start anew."""
 
@@ -145,6 +154,7 @@ class ReplicaSettings:
     host_memory_bytes: Optional[int] = None
     limits: Limits = Limits()
     hooks: Hooks = Hooks()
+    adopt: Optional[Adopt] = None
     verify: Verify = Verify()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
 
 from nearsocket.model.finding import Status
 from nearsocket.model.probe.report import SCHEMA, ProbeReport
@@ -28,10 +28,16 @@ def _one(report: ProbeReport) -> dict[str, Any]:
         "facts": {str(rank): dict(facts) for rank, facts in sorted(report.facts.items())},
         "capped_bytes": report.capped_bytes,
         "measured": [{"name": name, "sizes": [_series(one) for one in series]} for name, series in report.tables.items()],
+        "baseline": _baseline(report),
         "draws": [{"name": draw.name, "where": draw.where.value, "failed": draw.started.failed} for draw in report.draws],
         "prompts": [{**dataclasses.asdict(one), "tokens_s": round(one.tokens_s, 1)} for one in report.readings],
         "findings": [finding(found) for found in report.findings],
     }
+
+
+def _baseline(report: ProbeReport) -> Optional[dict[str, Any]]:
+    known = report.known
+    return {"kept_at": known.kept_at, "sizes": [_series(one) for one in known.sizes]} if known else None
 
 
 def _series(one: Series) -> dict[str, Any]:

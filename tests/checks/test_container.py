@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nearsocket.model.host import Container, Host
+from nearsocket.model.verdicts import reloadrisk
 from tests import build
 from tests.checks.judging import host_with, one, status
 
@@ -141,3 +142,81 @@ def test_docker_29_with_cdi_devices_may_have_done_either() -> None:
     assert "printenv NVIDIA_VISIBLE_DEVICES" in (finding.remedy or "")
     older = {**info, "ServerVersion": "28.5.1"}
     assert status(RELOAD, host_with({"docker.info": build.source(data=older)})) == "warn"
+
+
+ID = "abcdef012345" + "0" * 52
+UVM = {"path": "/dev/nvidia-uvm", "major": 509, "minor": 0}
+CTL = {"path": "/dev/nvidiactl", "major": 195, "minor": 255}
+WHOLE: list[dict[str, Any]] = [
+    *NODES,
+    CTL,
+    UVM,
+    *({"link": f"{e['major']}:{e['minor']}", "target": f"..{e['path'][4:]}"} for e in (*NODES, CTL, UVM)),
+]
+#: What runc tells systemd of every container (seen in nvidia-container-toolkit #1744).
+ALWAYS = ["/dev/char/10:200 rwm", "char-136 rwm", "/dev/char/1:3 rwm", "char-* m", "block-* m"]
+LISTED = ["/dev/char/509:0 rwm", "/dev/char/195:255 rwm", "/dev/char/195:0 rwm", "/dev/char/195:1 rwm"]
+
+
+def ruled(allow: list[str], chars: list[dict[str, Any]] = WHOLE, policy: str = "strict", docker: str = "29.1.0") -> Host:
+    """A container of `--gpus all` with the scope that systemd has of it."""
+    made = build.container(id=ID)
+    info = {"CgroupDriver": "systemd", "ServerVersion": docker, "DiscoveredDevices": ["cdi: nvidia.com/gpu=all"]}
+    scope = {"unit": f"docker-{ID}.scope", "id": ID, "policy": policy, "allow": allow}
+    read = {
+        "docker.info": build.source(data=info),
+        "containers.scopes": build.source(data=[scope]),
+        "dev.char": build.source(data=chars),
+    }
+    processes = tuple(dataclasses.replace(p, container=ID) for p in build.host().processes)
+    return host_with(read, containers=(made,), processes=processes)
+
+
+@pytest.mark.parametrize(
+    ("allow", "chars", "wanted"),
+    [
+        ([*ALWAYS, *LISTED], WHOLE, "pass"),
+        (ALWAYS, WHOLE, "warn"),
+        ([*ALWAYS, *LISTED[1:]], WHOLE, "warn"),  # without nvidia-uvm no CUDA program starts
+        ([*ALWAYS, *LISTED[:3]], WHOLE, "warn"),  # one of the two GPUs that it holds
+        ([*ALWAYS, *LISTED], [*NODES, CTL, UVM], "warn"),  # told, and not found: no link
+        ([*ALWAYS, "char-195 rw", "char-nvidia-uvm rw"], [*NODES, CTL, UVM], "pass"),  # a group needs no link
+        ([*ALWAYS, "/dev/nvidia0 rw", "/dev/nvidia1 rw", "/dev/nvidiactl rw", "/dev/nvidia-uvm rw"], [*NODES, CTL, UVM], "pass"),
+        ([*ALWAYS, *(line.replace("rwm", "r") for line in LISTED)], WHOLE, "warn"),
+    ],
+)
+def test_the_rules_that_systemd_holds_decide_whatever_was_asked_for(
+    allow: list[str], chars: list[dict[str, Any]], wanted: str
+) -> None:
+    assert status(RELOAD, ruled(allow, chars)) == wanted
+    assert status(RELOAD, ruled(allow, chars, docker="27.0.0")) == wanted
+
+
+def test_a_scope_without_any_rules_allows_everything() -> None:
+    assert status(RELOAD, ruled([], policy="auto")) == "pass"
+    assert status(RELOAD, ruled([], policy="strict")) == "warn"
+
+
+def test_a_stranger_to_docker_and_podman_is_judged_by_its_scope_too() -> None:
+    for allow, wanted in (([*ALWAYS, *LISTED], "pass"), (ALWAYS, "warn")):
+        host = dataclasses.replace(ruled(allow), containers=())
+        assert status(RELOAD, host) == wanted
+        assert (reloadrisk.risk(host) is None) == (wanted == "pass")
+
+
+def test_the_risk_names_the_container_and_the_remedy_in_one_line_each() -> None:
+    found = reloadrisk.risk(ruled(ALWAYS))
+    assert found is not None
+    assert found.reason.startswith("container sglang: systemd does not know")
+    assert "docker run --device nvidia.com/gpu=all" in found.remedy
+    assert "\n" not in found.reason + found.remedy
+    unlinked = reloadrisk.risk(ruled([*ALWAYS, *LISTED], [*NODES, CTL, UVM]))
+    assert unlinked is not None
+    assert "create-dev-char-symlinks" in unlinked.remedy
+
+
+def test_containers_that_cannot_be_read_are_a_risk_and_a_host_without_gpus_has_none() -> None:
+    denied = {"containers": build.source(status="denied", reason="docker.sock")}
+    host = host_with(denied, containers=(), processes=())
+    assert "docker.sock" in (reloadrisk.risk(host) or reloadrisk.Risk("", "")).reason
+    assert reloadrisk.risk(dataclasses.replace(host, gpus=())) is None

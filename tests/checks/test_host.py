@@ -46,6 +46,12 @@ def test_a_tool_that_ends_in_an_error_was_reached_and_is_named() -> None:
     assert "2 ended in an error: dkms, numactl" in finding.summary
 
 
+def test_nvml_that_refuses_in_its_own_words_was_reached_and_is_named() -> None:
+    said = build.source(status="error", reason="NVML: RM has detected an NVML/RM version mismatch.")
+    finding = one(REACHABLE, host_with({"nvml": said}))
+    assert finding.status.value == "pass" and "1 ended in an error: nvml" in finding.summary
+
+
 def test_a_snapshot_of_nothing_is_unknown() -> None:
     assert status(REACHABLE, build.host(sources={})) == "unknown"
     assert status(REACHABLE, build.host(sources={"pci": build.source(status="denied")})) == "unknown"

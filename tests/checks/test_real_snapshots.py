@@ -23,12 +23,17 @@ RUNS = {
 }
 
 
+#: The cards were sound, idle or at work.
+SOUND = {"gpu.present": "pass", "gpu.ecc": "pass", "gpu.throttling": "pass"}
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_the_findings_of_a_real_machine_are_right(name: str) -> None:
     host = read.host(from_json((REAL / f"{name}.snapshot.json").read_text(encoding="utf-8")))
     findings = judge(host, select(load([checks_folder()]), ()))
     told = {finding.id: finding.status.value for finding in findings}
     assert {id: told[id] for id in RUNS[name]} == RUNS[name]
+    assert {id: told[id] for id in SOUND} == SOUND
     assert exit_code(findings) == 0, [f for f in findings if f.status.value in ("warn", "fail", "unknown")]
 
 

@@ -17,6 +17,9 @@ MINE = [
     "driver.package-holds",
     "driver.persistence",
     "driver.versions-match",
+    "gpu.ecc",
+    "gpu.present",
+    "gpu.throttling",
     "host.daemon-reload-risk",
     "host.tuned-profile",
     "host.unattended-upgrades",
@@ -115,7 +118,7 @@ def test_the_users_word_on_near_nodes_is_enough_without_a_gpu(id: str) -> None:
 def test_where_gpus_are_handed_to_virtual_machines_no_driver_is_judged() -> None:
     host = build.host(gpus=(build.gpu(0, driver="vfio-pci"), build.gpu(1, driver="vfio-pci")))
     for id in MINE:
-        if id.startswith("driver.") or id == "host.unattended-upgrades":
+        if id.startswith(("driver.", "gpu.")) or id == "host.unattended-upgrades":
             assert status(id, host) == "not-applicable"
 
 

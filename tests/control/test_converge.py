@@ -89,9 +89,8 @@ def test_a_container_that_a_reload_could_strip_is_the_risk_unless_the_user_gives
     for leave, risky in ((Leave(), True), (Leave(reload=True), False)):
         order = converge.prepare(TARGET, snapshot, RECORD, leave, TEMPLATES).order
         assert order is not None
-        assert (order.reload_risk is not None) == risky
-        if order.reload_risk:
-            assert "container theirs" in order.reload_risk
+        assert order.accept_reload_risk is not risky
+        assert "container theirs" in (order.reload_risk or "")
 
 
 @pytest.mark.parametrize(("installed", "refused"), [(NOTHING, True), (in_force(clean=False), False)])
@@ -105,9 +104,9 @@ def test_a_process_on_a_gpu_stops_a_new_replica_and_not_one_that_is_here(install
     busy = dataclasses.replace(host, processes=(process,))
     if refused:
         with pytest.raises(NearsocketError, match=f"{taken} to be free, found process 77"):
-            converge._refuse_held(busy, generation, installed)
+            converge._refuse_held(busy, generation, installed, None)
     else:
-        converge._refuse_held(busy, generation, installed)
+        converge._refuse_held(busy, generation, installed, None)
 
 
 class Way_:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import lifecycle
+from lab import lifecycle, state
+from lab.standins.equip import equip
 from lab.state import LabRecord
 from tests.lab.host import LabHost
 
@@ -47,6 +48,21 @@ def profile() -> str:
 def booted(lab_state: Path, profile: str) -> LabRecord:
     """The session's two-socket machine."""
     return lifecycle.up(lifecycle.Wish(name="test", profile=profile))
+
+
+@pytest.fixture(scope="session")
+def equipped(request: pytest.FixtureRequest, profile: str) -> LabHost:
+    """A machine with stand-ins, saved as `equipped`; NEARSOCKET_LAB_EQUIPPED names one that is up and saved already."""
+    if profile == "small":
+        pytest.skip("the small image has no container engines")
+    named = os.environ.get("NEARSOCKET_LAB_EQUIPPED")
+    if named:
+        return LabHost(*state.find_machine(named))
+    request.getfixturevalue("lab_state")
+    record = lifecycle.up(lifecycle.Wish(name="standins", shape="gpus", profile=profile, timeout_s=600))
+    equip(record, record.machines[0])
+    lifecycle.save(record, record.machines[0], "equipped")
+    return LabHost(record, record.machines[0])
 
 
 @pytest.fixture

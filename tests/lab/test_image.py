@@ -122,7 +122,7 @@ def test_the_command_builds_on_the_base_once_and_the_files_in_the_image_are_prov
     assert made.removeprefix("sha256:")[:12] in machine.sh(build, timeout_s=600)  # the same one is there: nothing is built
     assert built_id(machine) == made
     said = json.loads(machine.sh(f"{NEARSOCKET} verify --image {TAG} --json", timeout_s=600))
-    assert (said["release"], said["package"], said["doubt"]) == (RELEASE.version, f"{PACKAGES}/sglang", None)
+    assert (said["release"], said["package"], said["doubt"]) == (RELEASE.version, f"{PACKAGES}/sglang", "")
     # By plain tools: the variable's name is in the image's file and not in the base's; the image keeps the base's user.
     path = f"{PACKAGES}/sglang/{EDITED}"
     reader = "import sys; print(open(sys.argv[1]).read().count('SGLANG_PCIE_IPC_CHUNKED'))"

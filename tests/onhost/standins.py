@@ -64,6 +64,7 @@ def pynvml(gpus: int = 2, **changes: Any) -> ModuleType:
         "nvmlDeviceGetPciInfo": lambda gpu: Bag(busId=addresses[gpu]),
         "nvmlDeviceGetEccMode": lambda gpu: [1, 0],
         "nvmlDeviceGetTotalEccErrors": lambda gpu, kind, counter: kind,
+        "nvmlDeviceGetRemappedRows": lambda gpu: (1, 0, gpu, 0),
         "nvmlDeviceGetMemoryInfo": lambda gpu: Bag(total=96 << 30, used=1 << 30),
         "nvmlDeviceGetPersistenceMode": lambda gpu: 1,
         "nvmlDeviceGetPowerUsage": lambda gpu: 85_250,

@@ -52,7 +52,9 @@ def test_a_healthy_host_is_told_as_the_contract_names_it(host: Context, monkeypa
     assert first["pci"] == A and first["index"] == 0 and first["uuid"] == "GPU-0"
     assert (first["numa_node"], first["cpus"], first["memory_nodes"]) == (0, "0-3", "0")
     assert first["pcie"] == {"gen": 5, "width": 16, "max_gen": 5, "max_width": 16}
-    assert first["ecc"] == {"current": True, "pending": False, "uncorrected": 1, "corrected": 0}
+    remap = {"corrected": 1, "uncorrected": 0, "pending": False, "failed": False}
+    assert first["ecc"] == {"current": True, "pending": False, "uncorrected": 1, "corrected": 0, "remap": remap}
+    assert data["gpus"][1]["ecc"]["remap"]["pending"] is True
     assert first["throttle"] == ["gpu-idle", "sw-thermal-slowdown", "bit-40"]
     assert first["memory"] == {"total_bytes": 96 << 30, "used_bytes": 1 << 30}
     assert (first["persistence"], first["power_w"], first["temperature_c"], first["nvlinks_active"]) == (True, 85.2, 41, 0)
@@ -73,6 +75,12 @@ def test_what_nvml_refuses_is_null_with_its_words(host: Context, monkeypatch: py
         "nvmlDeviceGetComputeRunningProcesses": "Insufficient Permissions",
         "nvmlDeviceGetName": "not in this pynvml",
     }
+
+
+def test_a_card_that_cannot_remap_rows_says_so_and_keeps_its_counts(host: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = read(host, monkeypatch, pynvml(nvmlDeviceGetRemappedRows=refuses())).data["gpus"][0]
+    assert first["ecc"]["remap"] is None and first["ecc"]["uncorrected"] == 1
+    assert first["errors"] == {"nvmlDeviceGetRemappedRows": "Not Supported"}
 
 
 def test_the_node_comes_from_the_cpus_where_memory_affinity_is_silent(host: Context, monkeypatch: pytest.MonkeyPatch) -> None:

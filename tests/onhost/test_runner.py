@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nearsocket.model.snapshot import Source, SourceStatus
-from nearsocket.onhost.collect import children, command
+from nearsocket.onhost.collect import children, command, runner
 from nearsocket.onhost.collect.files import Context, ok_text
 from nearsocket.onhost.collect.runner import WIDTH, Job, run_jobs
 
@@ -109,26 +109,16 @@ def test_a_source_that_others_wait_for_gets_a_third_of_the_whole() -> None:
     assert sources["a"].reason == "no answer in 0.3 s" and sources["b"].text == "read"
 
 
-def test_a_user_who_gives_the_whole_more_time_gives_every_source_and_command_more() -> None:
-    def read(context: Context) -> Source:
-        return Source(SourceStatus.OK, data=[context.end - time.monotonic(), command.patience])
+def test_more_time_for_the_whole_is_more_for_each_source_and_command_and_less_is_not_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    def command_that_hangs(context: Context) -> Source:
+        return command.source(["sleep", "60"], 0.1)
 
-    limits = {}
-    for whole_s in (20.0, 50.0, 150.0):
-        found = run(Job("a", read, 10), Job("b", read, 4, after=("a",)), limit_s=whole_s)
-        limits[whole_s] = [found[name].data for name in ("a", "b")]
-    assert limits[20.0] == [[pytest.approx(20 / 3, abs=1), 1.0], [pytest.approx(4, abs=1), 1.0]]
-    assert limits[50.0] == [[pytest.approx(10, abs=1), 1.0], [pytest.approx(4, abs=1), 1.0]]
-    assert limits[150.0] == [
-        [pytest.approx(30, abs=1), pytest.approx(3, abs=0.01)],
-        [pytest.approx(12, abs=1), pytest.approx(3, abs=0.01)],
-    ]
-    assert command.patience == 1.0
-
-
-def test_a_patient_reader_waits_longer_for_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "patience", 40.0)
-    assert command.run(["sleep", "0.3"], 0.1).code == 0
+    jobs = (Job("source", hang, 0.2), Job("command", command_that_hangs, 5))
+    monkeypatch.setattr(runner, "USUAL_WHOLE_S", 10.0)
+    sources = run(*jobs, limit_s=30.0)
+    assert sources["source"].reason == "no answer in 0.6 s"
+    assert str(sources["command"].reason).startswith("sleep 60: no answer in 0.3")
+    assert run(*jobs, limit_s=5.0)["source"].reason == "no answer in 0.2 s"
 
 
 def test_many_sources_with_large_texts_all_arrive() -> None:

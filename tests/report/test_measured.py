@@ -47,6 +47,7 @@ def probe(**changes: Any) -> dict[str, Any]:
         "key": None,
         "facts": {},
         "capped_bytes": None,
+        "baseline": None,
         "measured": [series("forced near", 21.0), series("forced far", 8.2)],
         "draws": [],
         "prompts": [],
@@ -77,6 +78,18 @@ def test_a_curve_goes_right_with_the_size_and_far_lies_above_near() -> None:
     assert near[-1][1] > far[-1][1]  # SVG counts downwards: less time is lower
     assert all(0 <= y <= figure.height and 0 <= x <= figure.width for x, y in near + far)
     assert "forced near: 8 KiB 30.4 µs" in figure.words[0]
+
+
+def test_the_hosts_baseline_is_a_curve_of_its_own_named_by_its_day() -> None:
+    sizes = [{"size_bytes": s, "median_us": 29 + s / 25e3, "p99_us": 40 + s / 25e3} for s in SIZES]
+    [read] = from_json(whole(probe(baseline={"kept_at": "2026-11-02T03:04:05Z", "sizes": sizes})))
+    figure = curves(read.curves)
+    assert figure
+    base, near = points(str(figure.elements), "base"), points(str(figure.elements), "near")
+    assert [x for x, _ in base] == [x for x, _ in near]
+    assert base[-1][1] > near[-1][1]  # it was faster then
+    assert "baseline of 2026-11-02: 8 KiB 29.3 µs" in figure.words[-1]
+    assert figure.words[-1] in html.render(scenarios.far(), {}, (read,))
 
 
 def test_every_draw_is_a_mark_by_where_it_lies() -> None:
@@ -124,6 +137,8 @@ def test_a_page_without_probes_has_no_place_for_them() -> None:
         '{"schema": "nearsocket.probe/1"}',
         '{"schema": "nearsocket.probe/1", "probes": [1]}',
         whole(probe(host=5)),
+        whole(probe(baseline={"sizes": []})),
+        whole(probe(baseline=[])),
         whole(probe(draws=[{"name": "x", "where": "elsewhere", "failed": None}])),
         whole(probe(measured=[{"name": "x", "sizes": [{"size_bytes": 1, "median_us": -1, "p99_us": 1}]}])),
         whole(probe(measured=[{"name": "x", "sizes": [{"size_bytes": 1, "median_us": float("nan"), "p99_us": 1}]}])),
@@ -150,7 +165,10 @@ def test_names_in_a_probe_are_harmless(text: str) -> None:
         draws = [{"name": of, "where": "far", "failed": None}, {"name": of, "where": "far", "failed": of}]
         prompts = [{"engine": 0, "part": of, "length": 1, "prompt_tokens": 1, "cached_tokens": 0, "seconds": 1, "tokens_s": 1}]
         sizes = [{"size_bytes": 8192, "median_us": 1, "p99_us": 1}]
-        made = probe(host=of, subject=of, kind=of, measured=[{"name": of, "sizes": sizes}], draws=draws, prompts=prompts)
+        table = {"name": of, "sizes": sizes}
+        made = probe(
+            host=of, subject=of, kind=of, measured=[table], baseline={**table, "kept_at": of or "x"}, draws=draws, prompts=prompts
+        )
         return Outline(html.render(scenarios.healthy(), {}, from_json(whole(made))))
 
     assert page(text).tags == page("x").tags

@@ -93,13 +93,20 @@ def test_the_collector_reads_every_value_of_every_gpu_without_a_refusal_that_a_r
     assert first["pcie"] == {"gen": 5, "width": 16, "max_gen": 5, "max_width": 16}
     assert first["links"] == {"0000:41:00.0": "NODE", "0000:61:00.0": "SYS", "0000:81:00.0": "SYS"}
     assert set(first["p2p"].values()) == {"chipset-not-supported"} and first["nvlinks_active"] == 0
-    assert first["ecc"] == {"current": True, "pending": True, "uncorrected": 0, "corrected": 0} and first["errors"] == {}
+    sound = {"corrected": 0, "uncorrected": 0, "pending": False, "failed": False}
+    assert (
+        first["ecc"] == {"current": True, "pending": True, "uncorrected": 0, "corrected": 0, "remap": sound}
+        and first["errors"] == {}
+    )
 
 
 @pytest.mark.parametrize(
     ("fault", "text", "path", "value"),
     [
         ("ecc-1", "7", ("ecc", "uncorrected"), 7),
+        ("ecc-corrected-1", "3", ("ecc", "corrected"), 3),
+        ("remap-pending-1", "", ("ecc", "remap", "pending"), True),
+        ("power-cap-1", "", ("throttle",), ["sw-power-cap"]),
         ("throttle-1", "", ("throttle",), ["hw-slowdown", "hw-thermal-slowdown"]),
         ("persistence-off-1", "", ("persistence",), False),
         ("link-gen-1", "3", ("pcie", "gen"), 3),
@@ -129,7 +136,9 @@ def test_a_missing_gpu_is_gone_from_nvml_and_nvidia_smi(environ: dict[str, str])
 def test_versions_that_differ_end_nvidia_smi_with_18_and_nvml_with_an_error(environ: dict[str, str]) -> None:
     plant(environ, "version-mismatch")
     done = smi(environ, "topo", "-m")
-    assert done.returncode == 18 and done.stdout == "Failed to initialize NVML: Driver/library version mismatch\n"
+    assert done.returncode == 18 and done.stdout == (
+        "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.95\n"
+    )
     source = nvml(environ)
     assert source["status"] == "error" and "version mismatch" in source["reason"]
 
@@ -212,6 +221,12 @@ def test_a_kernel_image_tells_its_release() -> None:
 def test_a_change_of_any_source_is_another_build() -> None:
     assert packages.digest("6.12.1", "trixie") != packages.digest("6.12.2", "trixie")
     assert all((FOLDER / name).is_file() for name in packages.SOURCES)
+
+
+def test_a_dkms_package_lays_the_modules_sources_and_says_how_they_are_built() -> None:
+    files = {path: content.decode() for path, content, _mode in packages.dkms_sources("1.2.3")}
+    assert set(files) == {f"/usr/src/nvidia-1.2.3/{name}" for name in ("nvidia.c", "Makefile", "dkms.conf")}
+    assert "M=${dkms_tree}/nvidia/1.2.3/build STANDIN_VERSION=1.2.3 modules" in files["/usr/src/nvidia-1.2.3/dkms.conf"]
 
 
 def test_every_file_for_the_guest_says_that_it_is_a_stand_in() -> None:

@@ -1,8 +1,9 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -IS
 """A stand-in for nvidia-smi: what it says comes from NVML's stand-in and the lab's description, so that both tell one story.
 
 Known: no argument, -L, topo -m, -q, -q -x, --query-gpu=... --format=csv[,noheader][,nounits]. Faults by files: `nvidia-smi-hang`,
-`version-mismatch` (exit code 18, as the real one), and those of the library. Python 3.9, standard library.
+`version-mismatch` (exit code 18, as the real one), and those of the library. Python 3.9, standard library; few imports and no site
+packages, since an emulated machine takes seconds for what the real one is written in C for.
 """
 
 from __future__ import annotations
@@ -11,12 +12,10 @@ import ctypes
 import os
 import sys
 import time
-from pathlib import Path
-from xml.sax.saxutils import escape
 
 LIBRARY = os.environ.get("NEARSOCKET_STANDIN_NVML", "libnvidia-ml.so.1")
 DESCRIPTION = os.environ.get("NEARSOCKET_STANDIN_GPUS", "/etc/nearsocket-standin/gpus.conf")
-FAULTS = Path(os.environ.get("NEARSOCKET_STANDIN_FAULTS", "/run/nearsocket-standin/faults"))
+FAULTS = os.environ.get("NEARSOCKET_STANDIN_FAULTS", "/run/nearsocket-standin/faults")
 LEGEND = """
 Legend:
 
@@ -130,9 +129,9 @@ def ranges(numbers: list[int]) -> str:
 
 
 def topology(nvml: Nvml, gpus: list[Gpu]) -> str:
-    """`topo -m`: the matrix, with the real one's tabs and underlined header."""
-    header = "\t" + "\t".join(f"GPU{at}" for at in range(len(gpus))) + "\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID"
-    lines = [f"\033[4m{header}\033[0m" if sys.stdout.isatty() else header]
+    """`topo -m`: the matrix, with the real one's tabs and its header underlined, into a pipe too."""
+    header = "\t".join(f"GPU{at}" for at in range(len(gpus))) + "\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID"
+    lines = [f"\t\033[4m{header}\033[0m"]
     for at, one in enumerate(gpus):
         words = []
         for other in gpus:
@@ -191,6 +190,11 @@ def details(gpus: list[Gpu], driver: str) -> list[tuple[str, list[tuple[str, str
     ]
 
 
+def escape(text: str) -> str:
+    """Text between two tags."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
 def as_xml(gpus: list[Gpu], driver: str) -> str:
     """`-q -x`: element names as nvidia-smi makes them of the rows' names."""
     parts = [
@@ -237,15 +241,24 @@ def answer(words: list[str]) -> str:
     raise Failed(2, f"Invalid combination of input arguments: {' '.join(words)} (this is a stand-in).")
 
 
+def library_version() -> str:
+    """`580.95` of a library that cannot be initialized."""
+    out = ctypes.create_string_buffer(96)
+    ctypes.CDLL(LIBRARY).nvmlSystemGetNVMLVersion(out, ctypes.c_uint(96))
+    return ".".join(out.value.decode().split(".")[1:3])
+
+
 def main() -> int:
     """Answer, or say as the real one why not."""
-    while (FAULTS / "nvidia-smi-hang").exists():
+    while os.access(f"{FAULTS}/nvidia-smi-hang", os.F_OK):
         time.sleep(0.1)
     try:
         sys.stdout.write(answer(sys.argv[1:]))
     except Failed as error:
         if error.code == 18:
+            # The real one's two lines; its version has no leading number of CUDA's and two parts.
             print("Failed to initialize NVML: Driver/library version mismatch")
+            print(f"NVML library version: {library_version()}")
         elif error.code == 9:
             print("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. (stand-in)")
         else:

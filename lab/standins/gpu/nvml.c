@@ -4,6 +4,7 @@
  * description of the GPUs and from fault files. It drives nothing. Built with -DSTANDIN_VERSION="\"580.95.05\"".
  */
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ typedef struct device *nvmlDevice_t;
 
 static struct device devices[MOST];
 static struct { int a, b, level, p2p; } pairs[MOST * MOST];
-static int device_count, pair_count, cuda = 13000, initialized;
+static int device_count, pair_count, cuda = 13000, initialized, control = -1;
 
 static const char *fault_path(const char *name, int index)
 {
@@ -168,6 +169,9 @@ int nvmlInitWithFlags(unsigned int flags)
 	if (fault("version-mismatch", -1))
 		return MISMATCH;
 	result = getenv("NEARSOCKET_STANDIN_NO_MODULE") ? SUCCESS : check_module();
+	/* The real library opens the control device too: a module that hangs keeps whoever asks in the kernel. */
+	if (result == SUCCESS && !getenv("NEARSOCKET_STANDIN_NO_MODULE") && control < 0)
+		control = open("/dev/nvidiactl", O_RDONLY | O_CLOEXEC);
 	if (result == SUCCESS)
 		result = read_description();
 	initialized = result == SUCCESS;
@@ -202,7 +206,8 @@ static int put(char *out, unsigned int size, const char *text)
 #define READY do { wait_while_hung(); if (!initialized) return UNINITIALIZED; } while (0)
 
 int nvmlSystemGetDriverVersion(char *out, unsigned int size) { READY; return put(out, size, STANDIN_VERSION); }
-int nvmlSystemGetNVMLVersion(char *out, unsigned int size) { READY; return put(out, size, "13." STANDIN_VERSION); }
+/* The library's own version is told by one that cannot be initialized too. */
+int nvmlSystemGetNVMLVersion(char *out, unsigned int size) { return put(out, size, "13." STANDIN_VERSION); }
 int nvmlSystemGetCudaDriverVersion_v2(int *out) { READY; *out = cuda; return SUCCESS; }
 int nvmlDeviceGetCount_v2(unsigned int *out) { READY; *out = device_count; return SUCCESS; }
 
@@ -252,12 +257,20 @@ int nvmlDeviceGetEccMode(nvmlDevice_t one, int *current, int *pending)
 	return SUCCESS;
 }
 
-/* type 1: uncorrected. The fault file holds the count. */
+/* type 0: corrected, 1: uncorrected. The fault file holds the count. */
 int nvmlDeviceGetTotalEccErrors(nvmlDevice_t one, int type, int counter, unsigned long long *out)
 {
 	READY;
 	(void)counter;
-	*out = type == 1 ? fault_number("ecc", one->index, 0) : 0;
+	*out = fault_number(type == 1 ? "ecc" : "ecc-corrected", one->index, 0);
+	return SUCCESS;
+}
+
+int nvmlDeviceGetRemappedRows(nvmlDevice_t one, unsigned int *corrected, unsigned int *uncorrected, unsigned int *pending, unsigned int *failed)
+{
+	READY;
+	*corrected = *failed = 0;
+	*uncorrected = *pending = fault("remap-pending", one->index);
 	return SUCCESS;
 }
 
@@ -272,7 +285,7 @@ int nvmlDeviceGetTemperature(nvmlDevice_t one, int sensor, unsigned int *out)
 int nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t one, unsigned long long *out)
 {
 	READY;
-	*out = fault("throttle", one->index) ? 0x40 | 0x8 : 0x1;
+	*out = fault("throttle", one->index) ? 0x40 | 0x8 : fault("power-cap", one->index) ? 0x4 : 0x1;
 	return SUCCESS;
 }
 

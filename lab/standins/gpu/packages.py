@@ -19,9 +19,28 @@ from lab.say import say
 
 #: The version that a machine is equipped with, and the newer one that its package repository offers.
 VERSION, NEWER = "580.95.05", "580.105.08"
-SOURCES = ("build.sh", "nvml.c", "nvidia_smi.py", "module/nvidia.c", "module/Makefile")
+_MODULE = ("module/nvidia.c", "module/Makefile")
+SOURCES = ("build.sh", "nvml.c", "nvidia_smi.py", *_MODULE)
 #: Room that the throw-away root takes at its peak, in MiB.
 NEEDED_MIB = 1200
+
+
+#: What NVIDIA's packages ship beside the sources, for DKMS to build the module at an installation and at each new kernel.
+DKMS = """# stand-in
+PACKAGE_NAME="nvidia"
+PACKAGE_VERSION="{version}"
+BUILT_MODULE_NAME[0]="nvidia"
+DEST_MODULE_LOCATION[0]="/updates/dkms"
+AUTOINSTALL="yes"
+MAKE[0]="make -C ${{kernel_source_dir}} M=${{dkms_tree}}/nvidia/{version}/build STANDIN_VERSION={version} modules"
+"""
+
+
+def dkms_sources(version: str) -> list[tuple[str, bytes, int]]:
+    """The module's sources as a DKMS package lays them, under /usr/src: path, content, mode."""
+    folder = f"/usr/src/nvidia-{version}"
+    files = [(f"{folder}/{Path(name).name}", (Path(__file__).parent / name).read_bytes(), 0o644) for name in _MODULE]
+    return [*files, (f"{folder}/dkms.conf", DKMS.format(version=version).encode(), 0o644)]
 
 
 def kernel_release(image: bytes) -> str:

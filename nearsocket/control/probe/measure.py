@@ -121,6 +121,7 @@ def _allreduce(
         tables,
         first.facts,
         key,
+        known,
         first.capped_bytes,
         near=what.contrast,
         sweep=bool(sweep),

@@ -12,7 +12,7 @@ from nearsocket.model.host import Gpu, Host
 from nearsocket.model.near import one_socket
 from nearsocket.model.plan import cpus, cumem, eligibility, fingerprint, gpus, layers, memory, ports, runtime, say, tune
 from nearsocket.model.plan.values import Decision, GpuPlace, Plan, Refusal, ReplicaPlan, ShmMount
-from nearsocket.model.settings import Layer, ReplicaSettings, Settings
+from nearsocket.model.settings import Adopt, Layer, ReplicaSettings, Settings, TuneSettings
 from nearsocket.model.verdicts.scope import gpu_memory_nodes
 
 #: Where the tmpfs of each replica is mounted on the server.
@@ -25,19 +25,20 @@ def plan(host: Host, settings: Settings, measured: Optional[Mapping[str, int]] =
     Where anything is refused the plan says so in `refusals` and must not be carried out; what could be placed is there to be read.
     """
     seats, refusals = _seats(host, settings)
+    observed = {replica.name for replica in settings.replicas if replica.adopt is Adopt.OBSERVE}
     shares = cpus.share(
         host, {s.name: s.sockets for s in seats}, {s.name: min(s.near, default=0) for s in seats}, settings.reserved_cores
     )
     for socket, count, names in shares.short:
         reason = f"socket {socket} has {count} cores for {len(names)} replicas ({', '.join(names)})"
-        refusals += [Refusal(name, reason, "give them fewer replicas, or another socket") for name in names]
+        refusals += [Refusal(name, reason, "give them fewer replicas, or another socket") for name in names if name not in observed]
     given, clashes = ports.assign(settings.replicas)
     refusals += clashes
     made = []
     for seat in seats:
         replica, faults = _place(host, seat, seats, shares.of[seat.name], given[seat.name], measured or {})
         made.append(replica)
-        refusals += faults
+        refusals += faults if seat.name not in observed else []  # it runs as it is, whatever a plan would say
     tuning = tune.tune(host, settings.tune)
     refusals += tuning.refusals
     decisions = tuning.decisions
@@ -52,10 +53,17 @@ def plan(host: Host, settings: Settings, measured: Optional[Mapping[str, int]] =
         fingerprint.of_host(host),
         tuple(refusals),
         decisions,
-        say.notes(host, made),
+        (*_observing(settings, observed), *say.notes(host, made)),
         tuning.sysctl,
         tuning.thp,
     )
+
+
+def _observing(settings: Settings, observed: set[str]) -> list[str]:
+    told = [f"replica {name} is observed: it runs as it is, and nothing is written for it" for name in sorted(observed)]
+    if observed and settings.tune != TuneSettings():
+        told.append("`tune` reaches the whole host, replicas that are observed too")
+    return told
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Optional
 
 from nearsocket.model.plan.eligibility import PatchVerdict
 from nearsocket.model.plan.fingerprint import Fingerprint
-from nearsocket.model.settings import Layer, ReplicaSettings, Settings
+from nearsocket.model.settings import Adopt, Layer, ReplicaSettings, Settings
 
 
 class Gate(str, enum.Enum):
@@ -118,6 +118,11 @@ class Plan:
     notes: tuple[str, ...] = ()
     sysctl: Mapping[str, str] = field(default_factory=dict)
     transparent_hugepages: Optional[str] = None
+
+    @property
+    def managed(self) -> tuple[ReplicaPlan, ...]:
+        """The replicas that something is written for: not those that are only observed."""
+        return tuple(replica for replica in self.replicas if replica.settings.adopt is not Adopt.OBSERVE)
 
     @property
     def refused(self) -> bool:

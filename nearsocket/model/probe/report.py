@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.finding import Finding
-from nearsocket.model.probe.baseline import Key
+from nearsocket.model.probe.baseline import Baseline, Key
 from nearsocket.model.probe.lottery import Draw
 from nearsocket.model.probe.prefill import Reading
 from nearsocket.model.probe.series import Series
@@ -19,8 +19,9 @@ SCHEMA = "nearsocket.probe/1"
 @dataclass(frozen=True)
 class ProbeReport:
     """One host and subject. `kind`: allreduce, lottery or prefill. `tables`: what ran (as configured, forced near, a setting of a
-    sweep ...) to its series; `facts`: each rank's versions; `capped_bytes`: the largest size that the free memory let in, where
-    it left some out; `readings`: the prompts of a prefill; `unkept`: why a baseline that was to be kept was not.
+    sweep ...) to its series; `facts`: each rank's versions; `known`: the baseline that the host has under the key;
+    `capped_bytes`: the largest size that the free memory let in, where it left some out; `readings`: the prompts of a prefill;
+    `unkept`: why a baseline that was to be kept was not.
     """
 
     host: str
@@ -30,6 +31,7 @@ class ProbeReport:
     tables: Mapping[str, tuple[Series, ...]] = field(default_factory=dict)
     facts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     key: Optional[Key] = None
+    known: Optional[Baseline] = None
     capped_bytes: Optional[int] = None
     draws: tuple[Draw, ...] = ()
     readings: tuple[Reading, ...] = ()

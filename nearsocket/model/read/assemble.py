@@ -12,7 +12,9 @@ from nearsocket.model.read.topo import rows
 from nearsocket.model.snapshot import Snapshot
 
 #: Sources whose data is a list; all others with data are maps.
-_LISTS = frozenset({"containers", "dev.char", "units", "timers", "processes", "nccl.logs", "verdicts"})
+_LISTS = frozenset(
+    {"containers", "containers.scopes", "images", "dev.char", "units", "timers", "processes", "nccl.logs", "verdicts"}
+)
 #: Sources that are one text.
 _TEXTS = frozenset(
     {

@@ -14,7 +14,8 @@ from nearsocket.model.verdicts.reading import because
 REACHABLE = "host.reachable"
 #: How the reason of a source reads whose tool ran and failed (docs/snapshot.md). It did answer: `dkms status` fails where a
 #: module is missing. The checks that need such a source say what it means for them.
-_TOOL_FAILED = re.compile(r"\bexit(?:ed| code)? \d+\b")
+#: So did NVML where it refuses in its own words, such as a version mismatch.
+_TOOL_FAILED = re.compile(r"\bexit(?:ed| code)? \d+\b|^NVML: ")
 
 
 def unreachable(name: str, why: str, remedy: str, evidence: Evidence) -> Finding:

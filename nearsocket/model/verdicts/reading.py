@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
 from nearsocket.model.finding import Evidence
-from nearsocket.model.host import Device, Host
+from nearsocket.model.host import Device, Gpu, Host
 from nearsocket.model.snapshot import SourceStatus
 from nearsocket.model.text import brief
 
@@ -66,6 +66,15 @@ def entries(host: Host, name: str) -> list[Mapping[str, Any]]:
     source = host.source(name)
     found = source.data if source.ok and isinstance(source.data, list) else []
     return [entry for entry in found if isinstance(entry, Mapping)]
+
+
+def nvml_gpu(host: Host, gpu: Gpu) -> Mapping[str, Any]:
+    """NVML's map of this GPU (docs/snapshot.md), empty where it was not read or does not list it."""
+    found = mapping(host, "nvml").get("gpus")
+    for entry in found if isinstance(found, list) else []:
+        if isinstance(entry, Mapping) and entry.get("pci") == gpu.pci:
+            return entry
+    return {}
 
 
 def told(source: str, text: Any) -> Evidence:

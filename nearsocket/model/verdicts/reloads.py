@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Optional
 
 from nearsocket.model.containment import same_container
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown, warned
 from nearsocket.model.host import Container, Host, Process
 from nearsocket.model.text import brief
+from nearsocket.model.verdicts import devicerules
 from nearsocket.model.verdicts.groups import quoted
 from nearsocket.model.verdicts.reading import because, entries, files, listed, mapping, refused, told, why
 
@@ -33,14 +35,9 @@ def nothing_to_lose(host: Host) -> Optional[Finding]:
     """
     if with_gpus(host):
         return None
-    strange = _unexplained(host)
+    strange = strangers(host)
     if strange:
-        cgroups = tuple(
-            told(f"/proc/{p.pid}/cgroup", f"{brief(p.title, 60)} holds {listed(p.gpus)}, {brief(p.cgroup)}") for p in strange
-        )
-        ids = listed(dict.fromkeys((p.container or "")[:12] for p in strange))
-        summary = f"container {ids} has a GPU, and neither Docker nor podman knows it: how it got it is not known"
-        return unknown(host.name, summary, cgroups, "sudo crictl ps; sudo ctr -n k8s.io containers ls")
+        return _strange(host.name, strange)
     if not host.containers and refused(host, "containers"):
         summary = f"the running containers are not known: {why(host, 'containers')}"
         return unknown(host.name, summary, because(host, "containers"), "sudo docker ps; sudo podman ps")
@@ -49,7 +46,16 @@ def nothing_to_lose(host: Host) -> Optional[Finding]:
     return not_applicable(host.name, f"no running container asked for a GPU ({shown[0].text})", shown)
 
 
-def _unexplained(host: Host) -> list[Process]:
+def _strange(subject: str, processes: list[Process]) -> Finding:
+    cgroups = tuple(
+        told(f"/proc/{p.pid}/cgroup", f"{brief(p.title, 60)} holds {listed(p.gpus)}, {brief(p.cgroup)}") for p in processes
+    )
+    ids = listed(dict.fromkeys((p.container or "")[:12] for p in processes))
+    summary = f"container {ids} has a GPU, and neither Docker nor podman knows it: how it got it is not known"
+    return unknown(subject, summary, cgroups, "sudo crictl ps; sudo ctr -n k8s.io containers ls")
+
+
+def strangers(host: Host) -> list[Process]:
     """The processes that hold a GPU in a container that no runtime which was asked explained."""
     inside = [p for p in host.processes if p.container is not None and (p.gpus or p.gpu_bytes)]
     return [p for p in inside if not any(same_container(p.container, box.id) for box in host.containers)]
@@ -85,6 +91,17 @@ def judge_visible(host: Host, container: Container) -> Finding:
     return unknown(subject, f"asked for GPUs, and whether it still has them does not show: {reason}", evidence, look)
 
 
+def judge_reloads(host: Host) -> Iterator[Finding]:
+    """What the next daemon-reload leaves each container that has or asked for a GPU, those included that no runtime explains."""
+    for container in with_gpus(host):
+        yield judge_reload(host, container)
+    strange = strangers(host)
+    for id in dict.fromkeys(process.container or "" for process in strange):
+        subject, mine = f"container {brief(id[:12])}", [p for p in strange if p.container == id]
+        held = [told(f"/proc/{p.pid}/cgroup", f"{brief(p.title, 60)} holds {listed(p.gpus)}") for p in mine]
+        yield judge_rules(host, id, subject, held) or _strange(subject, mine)
+
+
 def judge_reload(host: Host, container: Container) -> Finding:
     """Whether the next daemon-reload leaves a container its GPUs (rules seen in nvidia-container-toolkit #48, #251, #1227)."""
     subject = subject_of(container)
@@ -101,6 +118,10 @@ def judge_reload(host: Host, container: Container) -> Finding:
         evidence.append(told("docker.info CgroupDriver", driver))
         if driver != "systemd":
             return passed(subject, f"cgroup driver {driver}: systemd does not write its device rules", evidence)
+    rules = devicerules.of(host, container.id)
+    judged = judge_rules(host, container.id, subject, evidence) if rules else None
+    if judged is not None:
+        return judged
     known = _known_to_systemd(host, container)
     if known is None:
         evidence += [
@@ -127,6 +148,25 @@ def judge_reload(host: Host, container: Container) -> Finding:
         summary = f"its devices are listed, but {listed(unlinked)} has no link in /dev/char, by which systemd finds it at a reload"
         return warned(subject, summary, [*evidence, *_present(host)], LINKS)
     return passed(subject, "its devices are listed and linked in /dev/char", [*evidence, *_present(host)])
+
+
+def judge_rules(host: Host, container: str, subject: str, evidence: list[Evidence]) -> Optional[Finding]:
+    """The verdict by the device rules that systemd itself holds for that container: what was asked for does not matter then.
+
+    None where it has no scope, or the device files of the host were not read.
+    """
+    rules = devicerules.of(host, container)
+    lost = devicerules.lost(host, container, rules) if rules else None
+    if rules is None or lost is None:
+        return None
+    shown = [*evidence, told(f"containers.scopes {rules.unit}", rules)]
+    if lost.untold:
+        summary = f"systemd does not know that it uses {listed(lost.untold)}: the next daemon-reload takes that away"
+        return warned(subject, summary, shown, LISTED)
+    if lost.unlinked:
+        summary = f"systemd finds {listed(lost.unlinked)} by a link in /dev/char that is not there: a daemon-reload takes it away"
+        return warned(subject, summary, [*shown, *_present(host)], LINKS)
+    return passed(subject, "systemd knows its devices and finds each of them", [*shown, *_present(host)])
 
 
 def subject_of(container: Container) -> str:

@@ -11,7 +11,7 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.outcome import Outcome
 from nearsocket.model.snapshot import Snapshot, Source, SourceStatus
 from nearsocket.model.text import one_line
-from nearsocket.onhost.apply import steps
+from nearsocket.onhost.apply import guard, steps
 from nearsocket.onhost.apply.run import apply, installed
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
@@ -30,7 +30,7 @@ def own_program() -> bytes:
 def apply_order(text: bytes, holder: str, root: str) -> Outcome:
     """Carry out the order in that text. Raises NearsocketError for a text that is none."""
     given = order.from_json(text.decode("utf-8", "replace"))
-    return apply(given, own_program(), Tree(Path(root)), Systemctl(), one_line(holder, 120))
+    return apply(given, own_program(), Tree(Path(root)), Systemctl(), one_line(holder, 120), lambda: guard.look(root))
 
 
 def with_installed(snapshot: Snapshot, root: str) -> Snapshot:

@@ -19,16 +19,43 @@ _PAUSE_S = 0.2
 @contextlib.contextmanager
 def exclusive(tree: Tree, holder: str, wait_s: float) -> Iterator[None]:
     """Hold the lock while the block runs. Raises NearsocketError that names who holds it, OSError where it cannot be made."""
-    disk.make_folders(tree.lock.parent)
-    fd = os.open(tree.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd = _held(tree, wait_s)
     try:
-        _take(fd, fcntl.LOCK_EX, wait_s)
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"process {os.getpid()}, {holder}\n".encode("utf-8", "replace"), 0)
         yield
         os.ftruncate(fd, 0)
     finally:
         os.close(fd)
+
+
+def _held(tree: Tree, wait_s: float) -> int:
+    """The lock's file, locked. One that its holder took away on leaving the host is no lock any more: the next one is made."""
+    while True:
+        disk.make_folders(tree.lock.parent)
+        fd = os.open(tree.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            _take(fd, fcntl.LOCK_EX, wait_s)
+            if _is(tree, fd):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _is(tree: Tree, fd: int) -> bool:
+    try:
+        return os.path.samestat(tree.lock.lstat(), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
+def forget(tree: Tree) -> None:
+    """Take the lock's file and folder away, while holding it. Whoever waits for it makes a new one."""
+    disk.remove(tree.lock)
+    with contextlib.suppress(OSError):
+        tree.lock.parent.rmdir()
 
 
 @contextlib.contextmanager

@@ -71,8 +71,13 @@ def mounts(tree: Tree) -> list[tuple[str, str, str]]:
     return found
 
 
-def refuse_taken(tree: Tree, systemctl: Systemctl, new: Manifest, old: Optional[Manifest]) -> None:
-    """Raises NearsocketError where a container or a port of a replica that is new here is another's, with the holder's name."""
+def refuse_taken(
+    tree: Tree, systemctl: Systemctl, new: Manifest, old: Optional[Manifest], adopting: frozenset[str] = frozenset()
+) -> None:
+    """Raises NearsocketError where a container or a port of a replica that is new here is another's, with the holder's name.
+
+    `adopting`: replicas whose port the engine has that they take over from.
+    """
     ours = {replica.name: replica for replica in old.replicas} if old else {}
     held_by_us = {replica.port for replica in ours.values()}
     for replica in new.replicas:
@@ -81,7 +86,7 @@ def refuse_taken(tree: Tree, systemctl: Systemctl, new: Manifest, old: Optional[
                 f"expected no container {replica.container} of anybody else's, found one in {replica.runtime}",
                 f"see it with: {replica.runtime} inspect {replica.container}; remove or rename it, then run this again",
             )
-        if replica.port not in held_by_us:
+        if replica.port not in held_by_us and replica.name not in adopting:
             holder = listener(tree, replica.port)
             if holder:
                 raise NearsocketError(

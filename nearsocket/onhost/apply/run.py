@@ -14,7 +14,25 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Generation
 from nearsocket.model.order import Order, Part
 from nearsocket.model.outcome import Installed, Outcome
-from nearsocket.onhost.apply import build, diff, images, journal, lock, parts, replicas, rollback, state, steps, values, work
+from nearsocket.model.settings import Adopt
+from nearsocket.onhost.apply import (
+    adopt,
+    build,
+    diff,
+    freeze,
+    guard,
+    images,
+    journal,
+    leave,
+    lock,
+    parts,
+    replicas,
+    rollback,
+    state,
+    steps,
+    values,
+    work,
+)
 from nearsocket.onhost.apply.state import State
 from nearsocket.onhost.apply.steps import Interrupted, Job
 from nearsocket.onhost.apply.systemctl import Systemctl
@@ -37,13 +55,20 @@ class Clock:
         self.last = now
 
 
-def apply(order: Order, program: bytes, tree: Tree, systemctl: Systemctl, holder: str = "nearsocket apply") -> Outcome:
-    """Carry out the order; every fault of the outside world is in the outcome's `error`."""
+def apply(
+    order: Order,
+    program: bytes,
+    tree: Tree,
+    systemctl: Systemctl,
+    holder: str = "nearsocket apply",
+    look: Optional[guard.Look] = None,
+) -> Outcome:
+    """Carry out the order; every fault of the outside world is in the outcome's `error`. `look`: how the guard sees the host."""
     clock = Clock()
     try:
         with lock.shared(tree, order.lock_wait_s) if order.dry else lock.exclusive(tree, holder, order.lock_wait_s):
             clock.done("lock")
-            return _locked(order, program, tree, systemctl, clock)
+            return _locked(order, program, tree, systemctl, clock, look, holder)
     except NearsocketError as error:
         return _refused(tree, order, clock, error.message, error.hint)
     except (OSError, CommandTimeout) as error:
@@ -55,9 +80,16 @@ def _refused(tree: Tree, order: Order, clock: Clock, message: str, hint: Optiona
     return Outcome(order.dry, number, number, None, timings=clock.timings, error=message, hint=hint)
 
 
-def _locked(order: Order, program: bytes, tree: Tree, systemctl: Systemctl, clock: Clock) -> Outcome:
+def _locked(
+    order: Order, program: bytes, tree: Tree, systemctl: Systemctl, clock: Clock, look: Optional[guard.Look], holder: str
+) -> Outcome:
+    if order.remove:
+        return _left(order, tree, systemctl, clock, look, holder)
     job = _job(order, program, tree, systemctl)
     clock.done("read")
+    if not job.todo.nothing and order.part is not Part.IMAGE:
+        guard.refuse(order, job.todo.reload, job.generation.manifest, job.found, look)
+        clock.done("guard")
     todo, found, manifest = job.todo, job.found, job.generation.manifest
     text = diff.unified(
         (*todo.difference.added, *todo.difference.changed, *todo.difference.removed), found.contents, job.generation.contents
@@ -65,13 +97,40 @@ def _locked(order: Order, program: bytes, tree: Tree, systemctl: Systemctl, cloc
     changes = work.listed(todo, job.number, found)
     outcome = Outcome(order.dry, job.number, found.number, manifest.digest, changes, text, todo.notes)
     if order.dry:
-        pass
+        frozen = freeze.in_force(tree, order.freeze)
+        outcome = dataclasses.replace(outcome, notes=(*outcome.notes, *([f"{frozen}; a change is refused"] if frozen else [])))
     elif todo.nothing:
         steps.discard(found, tree)
         journal.clear(tree)
     else:
+        overridden = freeze.pass_or_refuse(tree, order.freeze, order.override_freeze, holder)
+        outcome = dataclasses.replace(outcome, notes=(*outcome.notes, *([overridden] if overridden else [])))
         outcome = _carried_out(outcome, job, tree, systemctl, clock)
     return dataclasses.replace(outcome, states=_states(systemctl, job), timings=clock.timings)
+
+
+def _left(order: Order, tree: Tree, systemctl: Systemctl, clock: Clock, look: Optional[guard.Look], holder: str) -> Outcome:
+    """Leave the host. Raises NearsocketError where that is refused, OSError, CommandTimeout."""
+    leaving = leave.decide(tree, systemctl, order.keep_engines)
+    clock.done("read")
+    outcome = Outcome(order.dry, None, leaving.found.number, None, leave.listed(leaving), notes=leave.notes(leaving, tree))
+    if leaving.job:
+        guard.refuse(order, leaving.todo.reload, leaving.job.generation.manifest, leaving.found, look)
+        clock.done("guard")
+    if order.dry or leaving.nothing:
+        if not order.dry:
+            lock.forget(tree)
+        return dataclasses.replace(outcome, timings=clock.timings)
+    overridden = freeze.pass_or_refuse(tree, order.freeze, order.override_freeze, holder)
+    outcome = dataclasses.replace(outcome, notes=(*outcome.notes, *([overridden] if overridden else [])), timings=clock.timings)
+    try:
+        problem = leave.carry_out(leaving, tree, systemctl, clock.done)
+    except (Interrupted, OSError, CommandTimeout) as cut:
+        said = cut.message if isinstance(cut, Interrupted) else steps.said(cut)
+        return dataclasses.replace(outcome, number=tree.number(), error=said, hint="run this again: it completes", wrote=True)
+    if problem is None:
+        lock.forget(tree)
+    return dataclasses.replace(outcome, number=tree.number(), error=problem, hint="run this again" if problem else None, wrote=True)
 
 
 def _job(order: Order, program: bytes, tree: Tree, systemctl: Systemctl) -> Job:
@@ -85,15 +144,19 @@ def _job(order: Order, program: bytes, tree: Tree, systemctl: Systemctl) -> Job:
     if order.part is Part.IMAGE:
         todo = Work(Difference(), images=images.missing(systemctl, manifest.replicas))
         return Job(todo, found, made, found.number or 0, True, program)
+    at_once = {one.unit for one in order.handovers if one.how is Adopt.NOW}
+    found = dataclasses.replace(found, awaiting=found.awaiting - at_once)
     settings, notes = values.decide(tree, values.wanted(manifest, made.contents))
-    leave = Leave(order.allow_removals, order.force or back, order.reload_risk)
+    leave = Leave(order.allow_removals, order.force or back)
     todo = work.decide(found, manifest, hashlib.sha256(program).hexdigest(), leave, settings, notes)
     if back and found.number != chosen:
         todo = dataclasses.replace(todo, build=True)  # the same files under another number: still a switch
-    begin = {entry.unit for entry in todo.restart} | set(todo.start)
+    taken = adopt.fresh(tree, order.handovers, bool(found.unfinished or found.void))
+    begin = {entry.unit for entry in todo.restart} | set(todo.start) | {one.unit for one in taken}
+    todo = work.with_handovers(todo, taken)
     todo = dataclasses.replace(todo, images=images.missing(systemctl, [r for r in manifest.replicas if r.unit in begin]))
     if not found.damage:
-        replicas.refuse_taken(tree, systemctl, manifest, found.manifest)
+        replicas.refuse_taken(tree, systemctl, manifest, found.manifest, frozenset(one.replica for one in order.handovers))
     if not todo.build:
         return Job(todo, found, made, found.number or 0, True, program)
     return Job(todo, found, made, chosen or build.next_number(tree, found), back, program)

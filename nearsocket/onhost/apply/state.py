@@ -16,7 +16,7 @@ from typing import Optional
 from nearsocket.model import generation, programs
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import MANIFEST, File, Link, Manifest
-from nearsocket.onhost.apply import disk, journal
+from nearsocket.onhost.apply import adopt, disk, journal
 from nearsocket.onhost.apply.journal import Journal
 from nearsocket.onhost.apply.systemctl import Systemctl, UnitState
 from nearsocket.onhost.apply.tree import Tree
@@ -39,7 +39,8 @@ class State:
 
     `drifted`: files of it that differ, gone ones included. `damage`: why a generation in force could not be read. `links`: what
     stands at each path that was asked for; `targets`: where a link there points. `unfinished`: what the apply of the
-    generation in force left to do; `void`: an apply that was cut off before its switch.
+    generation in force left to do; `void`: an apply that was cut off before its switch. `awaiting`: units of replicas that start
+    when the engine that they take over from stops.
     """
 
     number: Optional[int]
@@ -55,6 +56,7 @@ class State:
     targets: Mapping[str, str] = field(default_factory=dict)
     units: Mapping[str, UnitState] = field(default_factory=dict)
     boot: Optional[str] = None
+    awaiting: frozenset[str] = frozenset()
 
 
 def read(tree: Tree, systemctl: Systemctl, new: Optional[Manifest] = None) -> State:
@@ -88,6 +90,7 @@ def read(tree: Tree, systemctl: Systemctl, new: Optional[Manifest] = None) -> St
         targets,
         systemctl.show(sorted(units)),
         boot,
+        adopt.awaiting(tree, systemctl),
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model.generation import Generation
-from nearsocket.onhost.apply import build, disk, images, journal, replicas, values
+from nearsocket.onhost.apply import adopt, build, disk, folders, images, journal, replicas, values
 from nearsocket.onhost.apply.journal import Journal
 from nearsocket.onhost.apply.state import State
 from nearsocket.onhost.apply.systemctl import Systemctl
@@ -86,6 +86,7 @@ def _before(job: Job, tree: Tree, systemctl: Systemctl, plan: Journal, done: Cal
     todo = job.todo
     discard(job.found, tree)
     journal.write(tree, plan)
+    folders.note(tree, [tree.at(link.path).parent for link in (*todo.links_add, *todo.links_fix)])
     _keep_aside(job, tree)
     if todo.program:
         disk.make_folders(tree.program.parent)
@@ -108,13 +109,19 @@ def _after(job: Job, tree: Tree, systemctl: Systemctl, plan: Journal, done: Call
     for path in todo.links_drop:
         if disk.remove(tree.at(path)):
             disk.sync_folder(tree.at(path).parent)
+    adopt.begin(tree, systemctl, todo.handovers)
     if todo.reload:
         systemctl.reload()
         plan = dataclasses.replace(plan, reload=False)
         journal.write(tree, plan)
     done("reload")
     values.put(tree, todo.settings)
-    problem, plan = bring_up(tree, systemctl, todo, plan)
+    adopt.watch(systemctl, todo.handovers)
+    problem = adopt.take(systemctl, todo.handovers)
+    if problem is None:
+        problem, plan = bring_up(tree, systemctl, todo, plan)
+    if problem and todo.handovers:
+        problem = "; ".join(filter(None, [problem, adopt.put_back(tree, systemctl, todo.handovers)]))
     done("units")
     if problem is None:
         journal.clear(tree)

@@ -53,6 +53,16 @@ class Tree:
         return self.at("/var/lib/nearsocket/old-values.json")
 
     @property
+    def folders(self) -> Path:
+        """Folders of others that had to be made."""
+        return self.at("/var/lib/nearsocket/folders.json")
+
+    @property
+    def adopted(self) -> Path:
+        """Which engines of others were taken over, and what was done to them."""
+        return self.at("/var/lib/nearsocket/adopted.json")
+
+    @property
     def aside(self) -> Path:
         """Where files that were changed by hand are kept."""
         return self.at("/var/lib/nearsocket/aside")

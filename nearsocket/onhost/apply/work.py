@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Optional
 
 from nearsocket.model import changes
 from nearsocket.model.changes import Difference
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Link, Manifest, ReplicaEntry
+from nearsocket.model.handover import Handover
 from nearsocket.model.outcome import Action, Change, Kind
+from nearsocket.model.settings import Adopt
 from nearsocket.onhost.apply.images import Pull
 from nearsocket.onhost.apply.journal import Restart
 from nearsocket.onhost.apply.state import At, State
@@ -29,7 +30,6 @@ class Leave:
 
     allow_removals: bool = False
     force: bool = False
-    reload_risk: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class Work:
     wait: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    handovers: tuple[Handover, ...] = ()
 
     @property
     def nothing(self) -> bool:
@@ -76,7 +77,7 @@ def decide(
     stop = {*difference.stop, *(pending.stop if pending else ())} - names
     restart = _restarts(state, new, difference)
     again = {entry.unit for entry in restart}
-    wanted_up = sorted(unit.name for unit in new.units if unit.start and unit.name not in again)
+    wanted_up = sorted(unit.name for unit in new.units if unit.start and unit.name not in again | state.awaiting)
     work = Work(
         difference,
         build=not difference.same,
@@ -177,11 +178,6 @@ def _refuse(work: Work, state: State, new: Manifest, leave: Leave) -> None:
         raise NearsocketError(
             f"expected the inventory's newest commit: {reason}", "pull the inventory's repository, or say --data force=true"
         )
-    if work.reload and leave.reload_risk:
-        raise NearsocketError(
-            f"expected that a daemon-reload takes no GPU from a running container, found: {leave.reload_risk}",
-            "see docs/checks/host.daemon-reload-risk.md, or say --data allow_reload=true",
-        )
 
 
 def _notes(state: State) -> tuple[str, ...]:
@@ -219,10 +215,29 @@ def listed(work: Work, number: int, state: State) -> tuple[Change, ...]:
         Change(Kind.VALUE, Action.SET, s.path, f"{s.value}, the value from before nearsocket" if s.restore else s.value)
         for s in work.settings
     ]
+    found += [_handed(one) for one in work.handovers]
     found += [Change(Kind.UNIT, Action.RESTART, entry.unit) for entry in work.restart]
     found += [Change(Kind.UNIT, Action.START, name, _why_down(state, name)) for name in work.start]
     found += [Change(Kind.UNIT, Action.STOP, name) for name in work.stop]
     return tuple(found)
+
+
+def with_handovers(work: Work, given: tuple[Handover, ...]) -> Work:
+    """The steps with engines of others taken over: their units need a reload, and who waits for one to stop is not started."""
+    waiting = {one.unit for one in given if one.how is Adopt.NEXT_RESTART}
+    return dataclasses.replace(
+        work,
+        handovers=given,
+        reload=work.reload or any(one.old_unit for one in given),
+        start=tuple(name for name in work.start if name not in waiting),
+        restart=tuple(entry for entry in work.restart if entry.unit not in waiting),
+    )
+
+
+def _handed(one: Handover) -> Change:
+    if one.how is Adopt.NOW:
+        return Change(Kind.UNIT, Action.STOP, one.old, f"replica {one.replica} takes over; it is kept, and not started at boot")
+    return Change(Kind.UNIT, Action.CHANGE, one.old, f"runs on; replica {one.replica} starts when it stops")
 
 
 def _why_down(state: State, name: str) -> str:

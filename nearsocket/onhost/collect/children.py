@@ -20,6 +20,23 @@ Item = TypeVar("Item")
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
+
+class _Patience:
+    """How many times its usual time each part may take, on a host that was given more time as a whole."""
+
+    factor = 1.0
+
+
+def be_patient(factor: float) -> None:
+    """Let this process, and those that it forks, wait so many times longer for each part (a command, a step); at least once."""
+    _Patience.factor = max(1.0, factor)
+
+
+def stretched(limit_s: float) -> float:
+    """A part's usual limit, times this process's patience."""
+    return limit_s * _Patience.factor
+
+
 #: Process groups that this process started and has not seen end: killed when it is told to stop.
 _live: set[int] = set()
 
@@ -107,11 +124,12 @@ class Stepped:
 def stepwise(
     items: Sequence[Item], read: Callable[[Item], Iterator[dict[str, Any]]], limit_s: float, deadline: float
 ) -> list[Stepped]:
-    """Read items one after the other in a child; each step (a `yield`) of each item has `limit_s` seconds.
+    """Read items one after the other in a child; each step (a `yield`) of each item has `limit_s` seconds, stretched.
 
     Where a step hangs the child is left behind, the item keeps the parts that it yielded before, and a new child goes on
     with the next item. `deadline` (time.monotonic) ends the whole; items not reached say so.
     """
+    limit_s = stretched(limit_s)
     results = [Stepped() for _ in items]
     next_item, hung = 0, 0
     while next_item < len(items):

@@ -15,8 +15,6 @@ from nearsocket.onhost.collect import children
 from nearsocket.onhost.collect.files import CUT
 
 CAP_BYTES = 4 << 20
-#: What every limit is multiplied by in this process; a source's reader sets it where the user gave the whole more time.
-patience = 1.0
 #: A login without a shell's start-up files often lacks the sbin folders, where dkms, ldconfig and modinfo are.
 _FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -35,12 +33,12 @@ class Output:
 
 
 def run(argv: Sequence[str], limit_s: float) -> Output:
-    """Run a command in its own session with no input and LC_ALL=C.
+    """Run a command in its own session with no input and LC_ALL=C, for `limit_s` seconds at most (stretched).
 
     Raises FileNotFoundError or PermissionError where it cannot start, CommandTimeout where it does not end in time:
     its group is killed and nobody waits for it.
     """
-    limit_s *= patience
+    limit_s = children.stretched(limit_s)
     end = time.monotonic() + limit_s
     environ = dict(os.environ, LC_ALL="C", PATH=f"{os.environ.get('PATH', '')}:{_FOLDERS}".lstrip(":"))
     environ.pop("LANGUAGE", None)

@@ -12,6 +12,8 @@ from nearsocket.onhost.collect.files import Context, absent, ok, read_files
 
 _INFO = ("ServerVersion", "DefaultRuntime", "CgroupDriver", "CgroupVersion", "CDISpecDirs", "SecurityOptions", "ExperimentalBuild")
 _LIMIT_S = 8
+#: Where a container of docker compose comes from.
+_COMPOSE = frozenset(f"com.docker.compose.{name}" for name in ("project", "service", "project.config_files", "project.working_dir"))
 #: Where podman as root keeps the state of this boot.
 _PODMAN_OF_ROOT = ("/run/containers/storage", "/run/libpod")
 
@@ -138,7 +140,65 @@ def describe(runtime: str, whole: dict[str, Any]) -> dict[str, Any]:
             for one in whole.get("Mounts") or []
         ],
         "env": redact.environ_words([str(word) for word in config.get("Env") or []]),
-        "command": redact.argv([*map(str, _words(config.get("Entrypoint"))), *map(str, _words(config.get("Cmd")))]),
+        "command": redact.argv(_command(whole, config)),
+        **_made(whole, config, host),
+    }
+
+
+def _command(whole: dict[str, Any], config: dict[str, Any]) -> list[str]:
+    """The words that the container runs. podman (seen: 4.3) joins the words of an entry point into one text."""
+    if whole.get("Path"):
+        return [str(whole["Path"]), *map(str, whole.get("Args") or [])]
+    return [*map(str, _words(config.get("Entrypoint"))), *map(str, _words(config.get("Cmd")))]
+
+
+def _made(whole: dict[str, Any], config: dict[str, Any], host: dict[str, Any]) -> dict[str, Any]:
+    """What is needed to make the container anew, and what of it can not be: names of variables alone, labels of compose alone."""
+    labels = config.get("Labels") or {}
+    return {
+        "env_names": sorted({str(word).partition("=")[0] for word in config.get("Env") or []}),
+        "read_only": [str(one.get("Destination")) for one in whole.get("Mounts") or [] if one.get("RW") is False],
+        "network": str(host.get("NetworkMode") or ""),
+        "ports": [
+            {"container": str(name), "address": str(one.get("HostIp") or ""), "host": str(one.get("HostPort") or "")}
+            for name, given in (host.get("PortBindings") or {}).items()
+            for one in given or []
+        ],
+        "user": str(config.get("User") or ""),
+        "workdir": str(config.get("WorkingDir") or ""),
+        "pid_mode": str(host.get("PidMode") or ""),
+        "ulimits": [f"{one.get('Name')}={one.get('Soft')}:{one.get('Hard')}" for one in host.get("Ulimits") or []],
+        "compose": {name: redact.text(str(value)) for name, value in labels.items() if name in _COMPOSE},
+        "image_digest": str(whole.get("ImageDigest") or ""),
+    }
+
+
+def images(context: Context) -> Source:
+    """The images of the running containers: by which digests they can be pulled, and what they bring by themselves."""
+    wanted: dict[str, set[str]] = {}
+    for one in context.result("containers").data or []:
+        wanted.setdefault(one["runtime"], set()).add(one["image_id"])
+    found = [entry for runtime, ids in sorted(wanted.items()) for entry in _images(runtime, sorted(ids - {""}))]
+    return ok(found) if wanted else absent("no container runs")
+
+
+def _images(runtime: str, ids: list[str]) -> list[dict[str, Any]]:
+    output = command.run([runtime, "image", "inspect", *ids], _LIMIT_S) if ids else None
+    whole = _json(output.text) if output else []
+    return [_image(runtime, one) for one in whole if isinstance(one, dict)] if isinstance(whole, list) else []
+
+
+def _image(runtime: str, whole: dict[str, Any]) -> dict[str, Any]:
+    config = whole.get("Config") or {}
+    words = [str(word) for word in config.get("Env") or []]
+    return {
+        "runtime": runtime,
+        "id": str(whole.get("Id") or ""),
+        "digests": [str(one) for one in whole.get("RepoDigests") or []],
+        "env": redact.environ_words(words),
+        "env_names": sorted({word.partition("=")[0] for word in words}),
+        "user": str(config.get("User") or ""),
+        "workdir": str(config.get("WorkingDir") or ""),
     }
 
 

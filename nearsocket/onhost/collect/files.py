@@ -13,6 +13,7 @@ from typing import Optional
 
 from nearsocket.model.snapshot import MISSING, Source, SourceStatus
 from nearsocket.model.text import decode
+from nearsocket.onhost.collect.children import stretched
 
 CUT = "<cut>"
 CAP_BYTES = 1 << 20
@@ -30,9 +31,9 @@ class Context:
     end: float = math.inf
 
     def within(self, limit_s: float, share: float = 1.0) -> float:
-        """A deadline in at most `limit_s` seconds and `share` of the time left, early enough to report before the end."""
+        """A deadline in at most `limit_s` seconds (stretched) and that share of the time left, early enough to report."""
         now = time.monotonic()
-        return now + max(0.0, min(limit_s, (self.end - now - 0.3) * share))
+        return now + max(0.0, min(stretched(limit_s), (self.end - now - 0.3) * share))
 
     def path(self, absolute: str) -> Path:
         """That absolute path under the root."""

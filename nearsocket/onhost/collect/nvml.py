@@ -133,6 +133,7 @@ class _Gpu:
                 "pending": None if ecc is None else bool(ecc[1]),
                 "uncorrected": self._ecc(lib.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, ecc),
                 "corrected": self._ecc(lib.NVML_MEMORY_ERROR_TYPE_CORRECTED, ecc),
+                "remap": self._remap(),
             },
             "throttle": self._throttle(),
             "memory": {"total_bytes": memory.total if memory else None, "used_bytes": memory.used if memory else None},
@@ -151,6 +152,14 @@ class _Gpu:
             return None
         count = self.ask("nvmlDeviceGetTotalEccErrors", kind, self.lib.NVML_VOLATILE_ECC)
         return None if count is None else int(count)
+
+    def _remap(self) -> Optional[dict[str, Any]]:
+        """Rows that were remapped, whether one waits for the next reset, whether one could not be; None where not told."""
+        rows = self.ask("nvmlDeviceGetRemappedRows")
+        if rows is None:
+            return None
+        corrected, uncorrected, pending, failed = rows
+        return {"corrected": int(corrected), "uncorrected": int(uncorrected), "pending": bool(pending), "failed": bool(failed)}
 
     def _affinity(self) -> tuple[Optional[frozenset[int]], Optional[frozenset[int]]]:
         cpu_count = max(cpulist.parse(text_or_none(self.context.path("/sys/devices/system/cpu/possible")) or "0-1023")) + 1

@@ -12,15 +12,16 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Callable, Optional
 
 from nearsocket.model.snapshot import Source, SourceStatus
-from nearsocket.onhost.collect import children, command
+from nearsocket.onhost.collect import children
 from nearsocket.onhost.collect.command import CommandTimeout
 from nearsocket.onhost.collect.files import Context
 
+#: The limits of sources and commands are made for a whole of this many seconds. One that was given more, for a host that is slow
+#: or busy, gives each part more too; one that was given less cuts the whole, not the parts.
+USUAL_WHOLE_S = 60.0
 #: How many sources are read at once: enough to hide slow commands, few enough to go unnoticed on a serving host.
 WIDTH = 8
 _GRACE_S = 0.2
-#: The whole that the sources' own limits are made for, in seconds. A user who gives more has a slow host: all of them grow with it.
-USUAL_S = 50.0
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def run_jobs(jobs: Sequence[Job], context: Context, deadline: float) -> dict[str
     dying: dict[int, float] = {}
     awaited = {name for job in jobs for name in job.after}
     whole_s = deadline - time.monotonic()
-    patience = max(1.0, whole_s / USUAL_S)
+    children.be_patient(whole_s / USUAL_WHOLE_S)
     poller = select.poll()
     while waiting or running:
         now = time.monotonic()
@@ -81,9 +82,10 @@ def run_jobs(jobs: Sequence[Job], context: Context, deadline: float) -> dict[str
             if now >= deadline:
                 done[job.name] = Source(SourceStatus.TIMEOUT, reason="not reached within the time limit of the whole")
                 continue
+            usual_s = children.stretched(job.limit_s)
             # What others wait for may not use up the time of the whole: hanging NVML must leave some for the processes.
-            limit_s = min(job.limit_s * patience, whole_s / 3) if job.name in awaited else job.limit_s * patience
-            one = _start(job, replace(context, results=dict(done), end=min(now + limit_s, deadline)), patience)
+            limit_s = min(usual_s, whole_s / 3) if job.name in awaited else usual_s
+            one = _start(job, replace(context, results=dict(done), end=min(now + limit_s, deadline)))
             running.append(one)
             poller.register(one.fd, select.POLLIN | select.POLLHUP)
         if not running:
@@ -106,9 +108,8 @@ def run_jobs(jobs: Sequence[Job], context: Context, deadline: float) -> dict[str
     return done
 
 
-def _start(job: Job, context: Context, patience: float) -> _Running:
+def _start(job: Job, context: Context) -> _Running:
     def work(fd: int) -> None:
-        command.patience = patience  # this child's alone
         value = asdict(guarded(job.read, context))
         children.send(fd, value)
 

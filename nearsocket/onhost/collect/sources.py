@@ -14,6 +14,7 @@ from nearsocket.onhost.collect import (
     packages,
     pci,
     processes,
+    scopes,
     units,
     verdicts,
 )
@@ -40,6 +41,8 @@ JOBS = (
     Job("nvidia.smi", driver.smi, 16),
     Job("docker.info", containers.docker_info),
     Job("containers", containers.containers, 20),
+    Job("images", containers.images, 12, after=("containers",)),
+    Job("containers.scopes", scopes.scopes, 18),
     Job("driver.files", driver.files),
     Job("driver.module", driver.module),
     Job("driver.libraries", driver.libraries),

@@ -21,11 +21,17 @@ from nearsocket.onhost.collect.sources import JOBS
 _RESERVE_S = 0.5
 
 
-def collect(timeout_s: float, host: Optional[str] = None, root: Path = Path("/")) -> Snapshot:
-    """This machine's snapshot. `host` is the name it goes by, its own host name where None; `root` is for tests."""
+def collect(
+    timeout_s: float, host: Optional[str] = None, root: Path = Path("/"), only: Optional[frozenset[str]] = None
+) -> Snapshot:
+    """This machine's snapshot. `host` is the name it goes by, its own host name where None; `root` is for tests.
+
+    `only`: the sources that are asked for, all where None.
+    """
     started = time.monotonic()
     taken_at = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    sources = run_jobs((*JOBS, _USER), Context(root), started + max(0.5, timeout_s - _RESERVE_S))
+    asked = [job for job in JOBS if only is None or job.name in only]
+    sources = run_jobs((*asked, _USER), Context(root), started + max(0.5, timeout_s - _RESERVE_S))
     user = sources.pop(_USER.name).text
     return Snapshot(
         host=host or platform.node(),

@@ -11,6 +11,8 @@ from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.image import record as records
 from nearsocket.model.image.kit import Kit, read
 from nearsocket.model.image.order import answer, read_order
+from nearsocket.onhost.apply import freeze
+from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.image.apply import apply
 from nearsocket.onhost.image.build import build, present
 from nearsocket.onhost.image.folder import installed_root
@@ -25,7 +27,7 @@ def run(words: list[str]) -> int:
         if action == "apply":
             os.write(2, _safe(_apply(options)))
         else:
-            os.write(1, _safe(_answer(action, options["--order"])))
+            os.write(1, _safe(_answer(action, options["--order"], options.get("--override-freeze"))))
     except NearsocketError as error:
         os.write(2, _safe(f"nearsocket: {error.message}"))
         if error.hint:
@@ -34,10 +36,11 @@ def run(words: list[str]) -> int:
     return 0
 
 
-def _answer(action: str, order: str) -> str:
+def _answer(action: str, order: str, override: Optional[str]) -> str:
     try:
         if action == "present":
             return answer(present(read_order(order)))
+        freeze.pass_or_refuse(Tree(), None, override, "nearsocket image build")
         return answer(build(read_order(order), _program()))
     except NearsocketError as error:
         return answer(None, error)
@@ -71,7 +74,7 @@ def _write(path: Path, text: str) -> None:
 
 def _parsed(words: list[str]) -> tuple[str, dict[str, str]]:
     action: Optional[str] = words[0] if words else None
-    order = ("--order", {"--order"})
+    order = ("--order", {"--order", "--override-freeze"})
     every = {"apply": ("--kit", {"--kit", "--root", "--record"}), "present": order, "build": order}
     needed, known = every.get(action or "", ("", set()))
     options = dict(zip(words[1::2], words[2::2]))

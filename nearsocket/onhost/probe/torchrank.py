@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import importlib
 import os
@@ -11,6 +12,11 @@ from typing import Any, Optional
 from nearsocket.model.probe import order
 from nearsocket.model.probe.order import Place
 from nearsocket.onhost.probe.pattern import PERIOD
+
+#: Calls that are queued at once: with their events, well below the 1,024 launches that a CUDA stream takes before it blocks.
+QUEUE = 64
+#: Cycles of the GPU for each of them to be launched meanwhile: about 0.1 ms at 2 GHz; launching takes half of that.
+HOLD_CYCLES = 200_000
 
 
 class TorchRank:
@@ -52,7 +58,7 @@ class TorchRank:
         found: dict[str, Any] = {"torch": str(self.torch.__version__)}
         if self.on_gpu:
             found["cuda"] = self.torch.version.cuda
-            found["nccl"] = ".".join(map(str, self.torch.cuda.nccl.version()))
+            found["nccl"] = _nccl() or ".".join(map(str, self.torch.cuda.nccl.version()))
             found["gpu"] = self.torch.cuda.get_device_name()
             found["pci"] = _pci(self.torch.cuda.get_device_properties(self.device))
         return found
@@ -94,12 +100,24 @@ class TorchRank:
         return (number, int(self.torch.nonzero(off)[0].item())) if number else (0, None)
 
     def times(self, count: int) -> list[float]:
-        """By CUDA events on the stream, one pair a call, nothing waited for between them; by the clock on a CPU."""
+        """By CUDA events on the stream, one pair a call, nothing waited for between them; by the clock on a CPU.
+
+        The calls wait on the GPU until they are all in its queue: otherwise small sizes tell how fast this process launches.
+        """
         if not self.on_gpu:
             return [self._clocked() for _ in range(count)]
+        found: list[float] = []
+        while len(found) < count:
+            found += self._queued(min(QUEUE, count - len(found)))
+        return found
+
+    def _queued(self, count: int) -> list[float]:
         cuda, reduce = self.torch.cuda, self.torch.distributed.all_reduce
         events = [(cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)) for _ in range(count)]
         cuda.synchronize()
+        hold = getattr(cuda, "_sleep", None)  # not public, and in every torch; without it the first calls are launch-bound
+        if hold is not None:
+            hold(HOLD_CYCLES * count)
         for begin, end in events:
             begin.record()
             reduce(self.buffer)
@@ -111,6 +129,19 @@ class TorchRank:
         began = time.perf_counter()
         self.torch.distributed.all_reduce(self.buffer)
         return time.perf_counter() - began
+
+
+def _nccl() -> Optional[str]:
+    """The version of the library that is loaded: torch tells the one that it was built with, whatever LD_PRELOAD brought.
+
+    None where the library does not answer. Its code is major * 10000 + minor * 100 + patch since 2.9 (nccl.h).
+    """
+    code = ctypes.c_int()
+    try:
+        failed = ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(code))
+    except (OSError, AttributeError):
+        return None
+    return None if failed else f"{code.value // 10000}.{code.value // 100 % 100}.{code.value % 100}"
 
 
 def _pci(properties: Any) -> Optional[str]:

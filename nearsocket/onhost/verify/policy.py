@@ -15,9 +15,10 @@ from typing import Any, Optional
 from nearsocket.model import consequence, places, verdict
 from nearsocket.model.consequence import History
 from nearsocket.model.errors import NearsocketError
+from nearsocket.model.settings import OnFar
 from nearsocket.model.start import Start
 from nearsocket.model.verdict import Action, Verdict, with_action
-from nearsocket.onhost.apply import disk
+from nearsocket.onhost.apply import disk, freeze
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.fingerprint import load_start
 from nearsocket.onhost.verify.gather import start_folder
@@ -53,6 +54,9 @@ def decided(
 
 
 def _decide(tree: Tree, start: Start, found: Verdict, now: float, ask: Callable[[str, float], str]) -> Verdict:
+    frozen = freeze.in_force(tree) if found.word is verdict.Word.FAR and start.verify.policy is not OnFar.WARN else None
+    if frozen:
+        return with_action(found, Action.NONE, f"kept: {frozen}")
     path = tree.at(places.history_file(start.replica))
     before = _history(path)
     asks = found.word is verdict.Word.FAR and start.verify.policy.value == "restart"

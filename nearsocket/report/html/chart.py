@@ -36,21 +36,21 @@ def curves(measured: Sequence[Curve]) -> Figure | None:
     canvas.text("small", _LEFT, _HEIGHT - 4, "all-reduce, median time over size; lower is better")
     ends = []
     for at, curve in enumerate(one for one in measured if one.points):
-        kind = _KINDS.get(curve.name, f"other{at % 3}")
+        kind = "base" if curve.kept_at else _KINDS.get(curve.name, f"other{at % 3}")
         places = [(across.at(p.size_bytes), up.at(p.median_us)) for p in curve.points]
         canvas.shape(f"curve c-{kind}", "M" + "L".join(f"{number(x)} {number(y)}" for x, y in places))
         for point, (x, y) in zip(curve.points, places, strict=True):
             canvas.begin(
-                "dot", f"{curve.name}, {size(point.size_bytes)}: median {_time(point.median_us)}, p99 {_time(point.p99_us)}"
+                "dot", f"{_name(curve)}, {size(point.size_bytes)}: median {_time(point.median_us)}, p99 {_time(point.p99_us)}"
             )
             canvas.shape(f"k-{kind}", dots.outline(Place.FAR if kind == "far" else Place.NEAR, x, y))
             canvas.end()
-        ends.append((places[-1][1], places[-1][0], curve.name, kind))
+        ends.append((places[-1][1], places[-1][0], _name(curve), kind))
     below = 0.0
     for y, x, name, kind in sorted(ends):
         below = max(y + 4, below + 15)
         canvas.text(f"c-name n-{kind}", x + 12, below, fitted(name, _RIGHT - 16))
-    words = tuple(f"{c.name}: {', '.join(f'{size(p.size_bytes)} {_time(p.median_us)}' for p in c.points)}." for c in measured)
+    words = tuple(f"{_name(c)}: {', '.join(f'{size(p.size_bytes)} {_time(p.median_us)}' for p in c.points)}." for c in measured)
     return Figure(round(_WIDTH), round(_HEIGHT), canvas.markup(), words)
 
 
@@ -80,6 +80,10 @@ def lottery(draws: Sequence[Draw]) -> Figure | None:
             canvas.text("small", _MOST_DRAWS * _STEP + 4, y + 21, f"+{len(mine) - _MOST_DRAWS}")
         y += _ROW
     return Figure(round(_MOST_DRAWS * _STEP + 60), round(y - 8), canvas.markup(), tuple(words))
+
+
+def _name(curve: Curve) -> str:
+    return f"{curve.name} of {curve.kept_at[:10]}" if curve.kept_at else curve.name
 
 
 def _told(draws: Sequence[Draw]) -> str:

@@ -91,6 +91,9 @@ def test_a_kept_baseline_is_what_the_next_run_is_judged_by(
     assert len(no_baselines) == 1
     _, one = report(capsys, "allreduce", *FILES)
     assert statuses(one)["probe.baseline"] in ("pass", "warn", "fail")  # a busy machine may well be slower
+    (kept,) = no_baselines.values()
+    assert [size["median_us"] for size in one["baseline"]["sizes"]] == [series.median_us for series in kept.sizes]
+    assert one["baseline"]["kept_at"] == kept.kept_at
 
 
 def test_a_lottery_draws_as_configured_and_naive(capsys: pytest.CaptureFixture[str]) -> None:

@@ -134,6 +134,12 @@ class FakeSystem:
 
     def _runtime(self, words: list[str], state: dict[str, Any]) -> Output:
         what, name = words[1:3], words[-1]
+        if what == ["container", "inspect"] and "{{.State.Running}}" in words:
+            return Output(0, f"{str(name in state.get('running', [])).lower()}\n", "")
+        if what[0] in ("start", "stop") and words[0] != "systemd-run":
+            running = [container for container in state.get("running", []) if container != name]
+            state["running"] = [*running, name] if what[0] == "start" else running
+            self._save(state)
         if what == ["container", "inspect"]:
             there = name in state["containers"]
             return Output(0 if there else 1, f"/{name}\n" if there else "", "" if there else f"Error: No such container: {name}")

@@ -78,6 +78,19 @@ def test_a_far_start_ends_as_its_policy_says(
         assert "kept: no other replica of this host serves" in report["reason"]
 
 
+@pytest.mark.parametrize("on_far", [OnFar.FAIL, OnFar.RESTART])
+def test_on_a_frozen_host_a_far_start_is_said_and_nothing_is_done(machine: Machine, ranks: Ranks, on_far: OnFar) -> None:
+    machine.gpus(1, ranks[1:])
+    machine.runs(*ranks)
+    path = machine.tree.at("/etc/nearsocket/freeze")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("reason: audit week\n")
+    assert prove(machine, quick(policy=on_far)) == 0
+    report = machine.report()
+    assert (report["word"], report["action"]) == ("far", "none")
+    assert "audit week" in report["reason"]
+
+
 def test_a_far_start_beside_one_that_serves_is_restarted_three_times(machine: Machine, ranks: Ranks, tmp_path: Path) -> None:
     machine.gpus(1, ranks[1:])
     machine.runs(*ranks)

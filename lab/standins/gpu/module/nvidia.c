@@ -14,6 +14,7 @@
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <linux/sort.h>
+#include <linux/wait.h>
 
 #define MAJOR_NUMBER 195
 #define CONTROL_MINOR 255
@@ -43,10 +44,27 @@ static int place_count;
 static struct class *device_class;
 static struct proc_dir_entry *proc_root, *proc_gpus;
 
+/* `echo 1 >/sys/module/nvidia/parameters/hang`: whoever opens a device waits in the kernel, unkillable, until it is 0 again. */
+static bool hang;
+static DECLARE_WAIT_QUEUE_HEAD(hanging);
+
+static int set_hang(const char *text, const struct kernel_param *parameter)
+{
+	int error = param_set_bool(text, parameter);
+
+	wake_up_all(&hanging);
+	return error;
+}
+
+static const struct kernel_param_ops hang_operations = { .set = set_hang, .get = param_get_bool };
+module_param_cb(hang, &hang_operations, &hang, 0644);
+
 static int control_open(struct inode *inode, struct file *file)
 {
-	struct allocation *own = kzalloc(sizeof(*own), GFP_KERNEL);
+	struct allocation *own;
 
+	wait_event(hanging, !READ_ONCE(hang));
+	own = kzalloc(sizeof(*own), GFP_KERNEL);
 	if (!own)
 		return -ENOMEM;
 	mutex_init(&own->lock);

@@ -1,0 +1,120 @@
+"""Who holds a GPU that a replica wants: a process on it, or a running container that was given it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Optional
+
+from nearsocket.model.containment import same_container, unit_of
+from nearsocket.model.errors import NearsocketError
+from nearsocket.model.generation import Manifest, ReplicaEntry
+from nearsocket.model.host import Container, Gpu, Host, Process
+from nearsocket.model.read import titles
+from nearsocket.model.text import one_line
+from nearsocket.model.verdicts.reading import entries, refused, why
+
+_IDS = re.compile(r"\bids=(\S*)")
+_NODE = re.compile(r"/dev/nvidia(\d+)\Z")
+#: Words by which every GPU is given. A monitor has them too, so they alone hold nothing.
+_EVERY = frozenset({"all"})
+
+
+def refuse_held(host: Host, wanted: Sequence[ReplicaEntry], here: Optional[Manifest]) -> None:
+    """Raises NearsocketError where a GPU that is new to this host's generation is somebody else's, with the holder's name.
+
+    `here`: the generation in force, None where there is none. A GPU that one of its replicas has already is ours.
+    """
+    had = {gpu for replica in here.replicas for gpu in replica.gpus} if here else set()
+    new = [gpu for replica in wanted for gpu in replica.gpus if gpu not in had]
+    if new and host.gpus and "processes" in host.sources and refused(host, "processes"):
+        raise NearsocketError(f"expected to see who holds GPU {new[0]}, found: {why(host, 'processes')}", "run it again, as root")
+    for replica in wanted:
+        for gpu in replica.gpus:
+            holder = holder_of(host, gpu, here) if gpu not in had else None
+            if holder:
+                raise NearsocketError(
+                    f"{replica.name}: expected GPU {gpu} to be free, found {holder} on it",
+                    "stop it, give the replica other GPUs, or say `adopt` on the replica to take it over: docs/beside.md",
+                )
+
+
+def holder_of(host: Host, pci: str, here: Optional[Manifest] = None) -> Optional[str]:
+    """Who holds the GPU at that address, replicas of `here` aside, in words; None where nobody does.
+
+    A container that was given this GPU by name holds it before its first process does: an engine that reads its weights has
+    no process on the GPU for minutes. One that was given every GPU holds them only if it runs an engine.
+    """
+    for process in host.processes:
+        if pci in process.gpus and not ours(host, process, here):
+            return _said(host, process)
+    gpu = host.gpu(pci)
+    for container in host.containers:
+        if gpu is not None and _given(host, container, gpu) and not managed(container.name, here):
+            return _container(host, container)
+    return None
+
+
+def box_of(host: Host, process: Process) -> Optional[Container]:
+    """The container that the process is in, as its runtime describes it."""
+    return next((box for box in host.containers if same_container(box.id, process.container)), None)
+
+
+def managed(container: str, here: Optional[Manifest]) -> bool:
+    """Whether that container is a replica's of the generation."""
+    return here is not None and any(container == replica.container for replica in here.replicas)
+
+
+def ours(host: Host, process: Process, here: Optional[Manifest]) -> bool:
+    """Whether a replica of the generation runs this process."""
+    if here is None:
+        return False
+    box, parts = box_of(host, process), (process.cgroup or "").split("/")
+    units = {name for replica in here.replicas for name in (replica.unit, replica.slice)}
+    return (box is not None and managed(box.name, here)) or process.unit in units or bool(units.intersection(parts))
+
+
+def _said(host: Host, process: Process) -> str:
+    box = box_of(host, process)
+    inside = f" of {_container(host, box)}" if box else f" of {one_line(process.unit, 60)}" if process.unit else ""
+    return f"process {process.pid} ({one_line(process.title, 60)}){inside}"
+
+
+def _container(host: Host, box: Container) -> str:
+    unit = unit_of(box, host.units)
+    return f"container {one_line(box.name or box.id[:12], 60)}" + (f" of {one_line(unit.id, 60)}" if unit else "")
+
+
+def holds(host: Host, box: Container, addresses: Sequence[str]) -> bool:
+    """Whether the container was given one of these GPUs, as `holder_of` counts it."""
+    return any(gpu.pci in addresses and _given(host, box, gpu) for gpu in host.gpus)
+
+
+def _given(host: Host, box: Container, gpu: Gpu) -> bool:
+    words = given(host, box)
+    names = {word for word in (gpu.uuid, str(gpu.index) if gpu.index is not None else None) if word}
+    if names & words:
+        return True
+    return bool(_EVERY & words) and titles.engine(box.command) is not None
+
+
+def given(host: Host, box: Container) -> set[str]:
+    """The GPUs that a container was given, as NVML indices, UUIDs or `all`, however it was asked for."""
+    words: set[str] = set()
+    for request in box.gpu_requests:
+        found = _IDS.search(request)
+        named = {word for word in (found[1].split(",") if found else []) if word}
+        words |= {_bare(word) for word in named} or {"all"}
+    words |= {_bare(name) for name in box.cdi_devices}
+    minors = {match[1] for match in map(_NODE.match, box.devices) if match}
+    # A minor number is NVML's index wherever no card was taken out since the boot; where it is not, the processes tell.
+    words |= minors
+    entry = next((e for e in entries(host, "containers") if e.get("id") == box.id), {})
+    asked = box.environ.get("NVIDIA_VISIBLE_DEVICES", "")
+    if "nvidia" in str(entry.get("runtime_name")) and asked not in ("", "void", "none"):
+        words |= set(asked.split(","))
+    return words
+
+
+def _bare(name: str) -> str:
+    return name.rpartition("=")[2]
