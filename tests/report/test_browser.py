@@ -43,10 +43,12 @@ def test_the_filter_shows_only_the_status_that_is_asked_for(tab: browser.Page, t
 
 
 def test_passes_are_listed_where_they_are_asked_for(tab: browser.Page, tmp_path: Path) -> None:
-    show(tab, tmp_path, audited(HOSTS["two sockets, far"]))
+    made = audited(HOSTS["two sockets, far"])
+    show(tab, tmp_path, made)
     assert seen(tab, ".row") == 0
     tab.ask("document.querySelector('.chip[data-status=pass]').click()")
-    assert seen(tab, ".row") == 17
+    passes = [found for host in made.hosts for found in host.findings if found.status.value == "pass"]
+    assert seen(tab, ".row") == len(passes) > 0
     assert seen(tab, ".finding") == 0
 
 
