@@ -176,3 +176,17 @@ def test_data_of_an_inventory_is_given_on() -> None:
         at = args.index(pair[0])
         assert args[at : at + 2] == pair
     assert {'UserKnownHostsFile="/with space"', "StrictHostKeyChecking=accept-new", "ConnectTimeout=3"} <= set(args)
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        ("motd\nnearsocket: expected a, found b (do c)", "expected a, found b", "do c"),
+        ("nearsocket: expected a (b), found c (do d)", "expected a (b), found c", "do d"),
+        ("nearsocket: expected a, found b", "expected a, found b", ""),
+    ],
+)
+def test_a_refusal_of_the_program_is_told_in_its_own_words(words: str, message: str, hint: str) -> None:
+    error = explain(2, words, "gpu1")
+    assert (error.message, error.hint or "") == (message, hint)
+    assert explain(42, words, "gpu1").message.startswith("expected the program to end with 0, found 42")

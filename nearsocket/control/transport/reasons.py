@@ -212,6 +212,11 @@ def explain(code: int, words: str, ssh: Ssh | str | None) -> TransportError:
     if own and code in _START:
         trouble, hint = _START[code]
         return TransportError(trouble, one_line(own["why"], _LONGEST), hint, words)
+    if own and code == 2:  # its refusal, which says everything
+        message, hint = one_line(own["why"], _LONGEST), ""
+        if message.endswith(")"):
+            message, _, hint = message[:-1].rpartition(" (")
+        return TransportError(Trouble.PROGRAM, message, hint, words)
     if code in (126, 127) or _NO_PYTHON.search(words):
         return no_python(words)
     last = one_line(words.splitlines()[-1], _LONGEST) if words else "nothing on standard error"
