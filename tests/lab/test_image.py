@@ -73,7 +73,7 @@ def _wheel_files(folder: Path) -> dict[str, bytes]:
     kept = ("sglang/srt/distributed/", f"sglang-{RELEASE.version}.dist-info/")
     with zipfile.ZipFile(checked(RELEASE, folder)) as wheel:
         names = [name for name in wheel.namelist() if name.startswith(kept) or name in ("sglang/__init__.py", "sglang/version.py")]
-        return {f"var/tmp/base/{name}": wheel.read(name) for name in names}
+        return {f"var/tmp/base/{name}": wheel.read(name) for name in names if not name.endswith("/")}
 
 
 @pytest.fixture(scope="module")

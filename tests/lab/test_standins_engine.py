@@ -98,6 +98,7 @@ def test_a_published_image_has_a_digest_that_both_engines_pull_and_run(loaded: L
     for puller in (DOCKER, PODMAN):
         loaded.sh(f"{puller} pull -q {reference}", timeout_s=500)
         said = loaded.sh(
-            f"{puller} run --rm --entrypoint /bin/sh {reference} -c 'python3 -m sglang.launch_server --help'", timeout_s=300
+            f"{puller} run --rm --network none --entrypoint /bin/sh {reference} -c 'python3 -m sglang.launch_server --help'",
+            timeout_s=300,
         )
         assert "stand-in" in said
