@@ -38,7 +38,7 @@ test-slow: env  ## the tests that take minutes and need no virtual machine
 lab-smoke: env  ## one lab machine: boot, fault, cure, audit over SSH (minutes)
 	@NEARSOCKET_LAB_PROFILE=small $(BIN)/python -m pytest -m lab tests/lab/test_smoke.py
 
-lab-test: env  ## every test that runs on the lab's virtual machines (half an hour without KVM)
+lab-test: env  ## the lab itself: lifecycle, shapes, placement, containers, the patched image's build (half an hour and more without KVM)
 	@$(BIN)/python -m pytest -m "lab and not slow" tests/lab $(addprefix --ignore ,$(STANDINS) $(YOUNG) tests/lab/test_site.py)
 
 STANDINS := $(addprefix tests/lab/test_,standins.py standins_engine.py driver_upgrade.py)

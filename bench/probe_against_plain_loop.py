@@ -101,18 +101,9 @@ def plain(given: argparse.Namespace, chosen: tuple[int, ...]) -> dict[int, float
 
 def main() -> int:
     """Run both in turn and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--one-gpu", action="store_true")
-    parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl")
-    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--sizes", default=None)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--budget", type=float, default=0.3)
-    parser.add_argument("--limit", type=float, default=180.0)
-    parser.add_argument("--bound", type=float, default=0.03)
-    parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--json", type=Path)
+    parser = probe_alone.options(__doc__, budget_s=0.3, limit_s=180.0)
+    parser.add_argument("--runs", type=int, default=3, help="of each side")
+    parser.add_argument("--bound", type=float, default=0.03, help="how far a ratio from 1 MiB up may be from 1")
     given = parser.parse_args()
     given.rounds = 1
     ours = probe_alone.base(given, read.host(entry.look()))

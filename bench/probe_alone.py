@@ -92,21 +92,27 @@ def show(given: argparse.Namespace, ours: Base, runs: Sequence[Started]) -> list
     return found
 
 
-def main() -> int:
-    """Measure, print, judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(description: str | None, budget_s: float, limit_s: float) -> argparse.ArgumentParser:
+    """The options that say which ranks run, in what environment and for how long."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--one-gpu", action="store_true")
     parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--sizes", help="such as 12K,1M,48M")
+    parser.add_argument("--budget", type=float, default=budget_s, help="seconds for one size in one round")
+    parser.add_argument("--limit", type=float, default=limit_s, help="seconds for one start")
+    parser.add_argument("--python", default=sys.executable, help="the Python that has torch")
+    parser.add_argument("--json", type=Path, help="write what was measured to this file")
+    return parser
+
+
+def main() -> int:
+    """Measure, print, judge."""
+    parser = options(__doc__, budget_s=0.2, limit_s=240.0)
     parser.add_argument("--rounds", type=int, default=5, help="rounds of one start; starts of each setting in a sweep")
-    parser.add_argument("--budget", type=float, default=0.2, help="seconds for one size in one round")
-    parser.add_argument("--limit", type=float, default=240.0, help="seconds for one start")
     parser.add_argument("--sweep", nargs="+", metavar="NAME=VALUE,VALUE")
     parser.add_argument("--contrast", action="store_true")
-    parser.add_argument("--python", default=sys.executable, help="the Python that has torch")
-    parser.add_argument("--json", type=Path, help="write what the ranks said to this file")
     given = parser.parse_args()
     seen = entry.look()
     ours = base(given, read.host(seen))

@@ -19,8 +19,8 @@ from lab import lifecycle, site
 from lab.standins.equip import equip, files
 from lab.standins.gpu import describe
 from tests.lab import sites
-from tests.lab.audits import worst
 from tests.lab.host import LabHost
+from tests.lab.judged import in_time
 from tests.lab.sites import CUMEM, Site
 
 pytestmark = pytest.mark.timeout(1800)
@@ -72,10 +72,10 @@ def served(served_once: Site) -> Site:
 def test_the_naive_engine_lands_far_and_is_not_pushed_aside(ready: Site) -> None:
     for _draw in range(3):
         ready.host.sh("lab-fill 0; standin-engine start NCCL_CUMEM_ENABLE=0")
-        found = worst(ready.host.name)
-        if found["nccl.buffer-placement"][0] == "fail":
+        found = in_time(ready.host.name)
+        if found.statuses["nccl.buffer-placement"] == "fail":
             break
-    assert found["nccl.buffer-placement"][0] == "fail" and found["nccl.placement-enforced"][0] == "warn"
+    assert found.of("nccl.buffer-placement", "nccl.placement-enforced") == ("fail", "warn")
     said = ready.refused(ready.fleet(two()))
     assert "to be free, found process" in said and "sglang::scheduler" in said
     ready.nothing(TRACES)
@@ -90,8 +90,8 @@ def test_a_fresh_host_comes_to_two_replicas_near_by_force_and_a_second_run_does_
     ready.near("a", (0,), CUMEM)
     ready.near("b", (1,))
     ready.serves(30000, 30001)
-    found = worst(ready.host.name)
-    assert [found[name][0] for name in PLACEMENT] == ["pass", "pass", "pass"], {name: found[name] for name in PLACEMENT}
+    found = in_time(ready.host.name)
+    assert found.of(*PLACEMENT) == ("pass", "pass", "pass"), found.said(*PLACEMENT)
     ready.settled(fleet)
 
 
@@ -209,8 +209,8 @@ def test_after_a_flip_of_snc_one_replica_starts_unbound_and_loud_the_other_refus
     assert "generation 1 to 2" in flipped.good(fleet)
     flipped.near("a", (0, 1), CUMEM)
     flipped.near("b", (2, 3))
-    found = worst(host.name)
-    assert [found[name][0] for name in PLACEMENT] == ["pass", "pass", "pass"], {name: found[name] for name in PLACEMENT}
+    found = in_time(host.name)
+    assert found.of(*PLACEMENT) == ("pass", "pass", "pass"), found.said(*PLACEMENT)
     flipped.settled(fleet)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -40,13 +39,7 @@ def serving(root: Path) -> Host:
 
 
 #: Some hundred runs each where a cut is tried everywhere; seconds on a machine that is at rest.
-pytestmark = pytest.mark.timeout(600)
-
-
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """fsync is counted and believed, not done: what it guards against is played by `kill.Bomb`."""
-    monkeypatch.setattr(os, "fsync", lambda fd: None)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("quick_disk")]
 
 
 @pytest.fixture

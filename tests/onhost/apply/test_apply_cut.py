@@ -20,18 +20,12 @@ from tests.onhost.apply.kill import Bomb, killed
 from tests.onhost.apply.made import PROGRAM, Host, generation
 
 #: Some hundred applies each; seconds on a machine that is at rest.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("quick_disk")]
 
 SWAPPINESS = "/proc/sys/vm/swappiness"
 OLD = generation({"a": "one", "b": "one", "gone": "one"}, mount=True)
 NEW = generation({"a": "two", "b": "one", "fresh": "one"}, sysctl={"vm.swappiness": "1"}, mount=True)
 THIRD = generation({"a": "three", "b": "one"}, mount=True)
-
-
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """fsync is counted and believed, not done: what it guards against is played by `kill.Bomb`."""
-    monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
 def prepared(root: Path, drift: bool) -> Host:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -24,13 +23,7 @@ TUNED = generation(
 )
 
 #: Some hundred runs each where a cut is tried everywhere; seconds on a machine that is at rest.
-pytestmark = pytest.mark.timeout(600)
-
-
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """fsync is counted and believed, not done: what it guards against is played by `kill.Bomb`."""
-    monkeypatch.setattr(os, "fsync", lambda fd: None)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("quick_disk")]
 
 
 @pytest.fixture
