@@ -76,7 +76,7 @@ def plain(given: argparse.Namespace, chosen: tuple[int, ...]) -> dict[int, float
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    extra = {**(probe_alone.ONE_GPU if given.one_gpu else {}), **dict(word.split("=", 1) for word in given.env)}
+    extra = {**(probe_alone.ONE_GPU if given.one_gpu else {}), **dict(given.env)}
     words = [str(given.ranks), port, given.backend, str(int(given.one_gpu)), json.dumps(chosen), str(given.budget)]
     env = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **extra}
     started = [
@@ -140,4 +140,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(probe_alone.ended(main))

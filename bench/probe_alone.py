@@ -5,7 +5,7 @@
 
 `nearsocket probe allreduce @local --python PYTHON` does the same where nearsocket is installed. --one-gpu puts all ranks on the
 first GPU (NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=4 are set for it; NCCL 2.30.3 or newer): a rehearsal, not a measurement
-of a host. Run it as root, so that the ranks' buffers can be looked at. Ends with 0, 1, 2 or 3 as the probe does.
+of a host. Run it as root, so that the ranks' buffers can be looked at. Ends with 0, 1, 2 or 3 as the probe does; 64: wrong usage.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from nearsocket.model import near, read
+from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.exitcode import exit_code
 from nearsocket.model.finding import Finding
 from nearsocket.model.host import Host
@@ -27,6 +28,7 @@ from nearsocket.model.probe.order import Backend, Place
 from nearsocket.model.probe.planning import CONFIGURED, FAR, NEAR, Base
 from nearsocket.model.probe.series import of_starts
 from nearsocket.model.probe.starts import ProbeOrder, Started, StartOrder
+from nearsocket.model.text import one_line
 from nearsocket.onhost.probe import entry
 from nearsocket.report import probe as tables
 
@@ -43,11 +45,11 @@ def base(given: argparse.Namespace, host: Host) -> Base:
         places.append(Place(device, gpu.pci if gpu else None, gpu.node if gpu else None, tuple(sorted(nodes or ()))))
     around = frozenset(node for one in places for node in one.near)
     far = tuple(node.id for node in host.nodes if node.id not in around and not node.memoryless) if around else ()
-    chosen = {**(ONE_GPU if given.one_gpu else {}), **dict(word.split("=", 1) for word in given.env)}
+    chosen = {**(ONE_GPU if given.one_gpu else {}), **dict(given.env)}
     return Base(
         Backend(given.backend),
         tuple(places),
-        sizes.parse(given.sizes) if given.sizes else sizes.DEFAULT,
+        given.sizes,
         given.rounds,
         given.budget,
         given.limit,
@@ -92,14 +94,34 @@ def show(given: argparse.Namespace, ours: Base, runs: Sequence[Started]) -> list
     return found
 
 
+def variable(word: str) -> tuple[str, str]:
+    """A variable of the ranks' environment. Raises UsageError for a word that sets none."""
+    name, equals, value = word.partition("=")
+    if not (name and equals):
+        raise UsageError(f"--env: expected NAME=VALUE, found {one_line(word, 60)!r}")
+    return name, value
+
+
+def ended(act: Callable[[], int]) -> int:
+    """The exit code; what the outside world got wrong is one line: 64 wrong usage, 2 refused or not written."""
+    try:
+        return act()
+    except NearsocketError as error:
+        print(f"{Path(sys.argv[0]).name}: {error.message}" + (f" ({error.hint})" if error.hint else ""), file=sys.stderr)
+        return 64 if isinstance(error, UsageError) else 2
+    except OSError as error:
+        print(f"{Path(sys.argv[0]).name}: expected to write {error.filename}, found: {error.strerror}", file=sys.stderr)
+        return 2
+
+
 def options(description: str | None, budget_s: float, limit_s: float) -> argparse.ArgumentParser:
     """The options that say which ranks run, in what environment and for how long."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--one-gpu", action="store_true")
     parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl")
-    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--sizes", help="such as 12K,1M,48M")
+    parser.add_argument("--env", action="append", default=[], type=variable, metavar="NAME=VALUE")
+    parser.add_argument("--sizes", type=sizes.parse, default=sizes.DEFAULT, help="such as 12K,1M,48M")
     parser.add_argument("--budget", type=float, default=budget_s, help="seconds for one size in one round")
     parser.add_argument("--limit", type=float, default=limit_s, help="seconds for one start")
     parser.add_argument("--python", default=sys.executable, help="the Python that has torch")
@@ -130,4 +152,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main))
