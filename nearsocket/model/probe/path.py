@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from nearsocket.model.generation import ReplicaEntry
 from nearsocket.model.probe import series, starts
 from nearsocket.model.probe.series import Series, microseconds
 from nearsocket.model.probe.sizes import render
@@ -82,6 +83,15 @@ def due(probe: PathProbe, proven: Optional[Mapping[str, Any]]) -> Optional[str]:
     now = probe.basis
     new = [word for name, word in BASIS.items() if proven.get(name) != now[name]]
     return f"new {', '.join(new)}" if new else None
+
+
+@dataclass(frozen=True)
+class DueProbe:
+    """A path to prove before `replica`'s unit starts, and why."""
+
+    probe: PathProbe
+    replica: ReplicaEntry
+    reason: str
 
 
 class Result(str, enum.Enum):

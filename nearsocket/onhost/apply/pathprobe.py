@@ -14,13 +14,14 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.host import Host
 from nearsocket.model.probe import baseline, guard, pathjudge
 from nearsocket.model.probe.baseline import Baseline
-from nearsocket.model.probe.path import PathProbe, Probed, Result
+from nearsocket.model.probe.path import DueProbe, PathProbe, Probed, Result
 from nearsocket.model.probe.starts import Started, StartOrder
 from nearsocket.model.text import fault
 from nearsocket.onhost.apply import proven
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
-from nearsocket.onhost.apply.work import DueProbe, Work
+from nearsocket.onhost.apply.work import Work
+from nearsocket.onhost.collect.command import CommandTimeout
 from nearsocket.onhost.probe import baselines
 
 _HOLD_S = 120.0
@@ -74,8 +75,7 @@ class Prober:
             started = self.ways.run(probe.start)
             return pathjudge.judge(probe, started, self._known(probe, started))
         except Exception as error:  # whatever is wrong with the probe itself must not keep an engine down
-            said = error.message if isinstance(error, NearsocketError) else fault(error)
-            return Probed(name, Result.UNKNOWN, f"it could not run: {said}")
+            return Probed(name, Result.UNKNOWN, f"it could not run: {_said(error)}")
 
     def _hold(self, due: DueProbe) -> Optional[str]:
         """Have the replica's /dev/shm mounted: its own unit, which is down, would."""
@@ -96,6 +96,12 @@ class Prober:
         key = pathjudge.key(probe, started)
         text = baselines.load(self.tree, key.digest) if key else None
         return baseline.from_json(text.decode("utf-8", "replace")) if text else None
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, NearsocketError):
+        return error.message
+    return str(error) if isinstance(error, (OSError, CommandTimeout)) else fault(error)
 
 
 def of(todo: Work, unit: str) -> Optional[DueProbe]:

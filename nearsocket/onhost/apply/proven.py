@@ -10,11 +10,10 @@ from typing import Any, Optional
 from nearsocket.model import places
 from nearsocket.model.generation import ReplicaEntry
 from nearsocket.model.probe import path
-from nearsocket.model.probe.path import PathProbe
+from nearsocket.model.probe.path import DueProbe, PathProbe
 from nearsocket.onhost.apply import disk
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
-from nearsocket.onhost.apply.work import DueProbe
 from nearsocket.onhost.collect.command import CommandTimeout
 
 _LARGEST = 64 << 10

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Optional
 
+from nearsocket.model.probe.path import DueProbe
 from nearsocket.onhost.apply import journal, pathprobe
 from nearsocket.onhost.apply.journal import Journal, Restart
 from nearsocket.onhost.apply.pathprobe import Prober
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
-from nearsocket.onhost.apply.work import DueProbe, Work
+from nearsocket.onhost.apply.work import Work
 
 
 def bring_up(

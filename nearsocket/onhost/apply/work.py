@@ -14,7 +14,7 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Link, Manifest, ReplicaEntry
 from nearsocket.model.handover import Handover
 from nearsocket.model.outcome import Action, Change, Kind
-from nearsocket.model.probe.path import PathProbe
+from nearsocket.model.probe.path import DueProbe
 from nearsocket.model.settings import Adopt
 from nearsocket.onhost.apply.images import Pull
 from nearsocket.onhost.apply.journal import Restart
@@ -31,15 +31,6 @@ class Leave:
 
     allow_removals: bool = False
     force: bool = False
-
-
-@dataclass(frozen=True)
-class DueProbe:
-    """A path to prove before `replica`'s unit starts, and why."""
-
-    probe: PathProbe
-    replica: ReplicaEntry
-    reason: str
 
 
 @dataclass(frozen=True)
