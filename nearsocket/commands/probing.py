@@ -42,10 +42,11 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass
 class _Came:
-    """What came of the hosts so far."""
+    """What came of the hosts so far. `missing`: one of them was refused or not reached."""
 
     reports: list[ProbeReport] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
+    missing: bool = False
 
 
 def each(words: Sequence[str], given: dict[str, Any], act: Callable[[Target, Children], list[ProbeReport]]) -> int:
@@ -63,6 +64,7 @@ def each(words: Sequence[str], given: dict[str, Any], act: Callable[[Target, Chi
             except NearsocketError as error:
                 say_error(error.message, error.hint)
                 came.codes.append(error.exit_code)
+                came.missing = True
                 continue
             came.reports += reports
             if not given["as_json"]:
@@ -77,7 +79,7 @@ def each(words: Sequence[str], given: dict[str, Any], act: Callable[[Target, Chi
     code = worst_of(came.codes)
     if given["as_json"]:
         found = [finding.status for report in came.reports for finding in report.findings]
-        status = worst_status(found) if len(came.codes) >= len(came.reports) and found else Status.UNKNOWN
+        status = worst_status([*found, *([Status.UNKNOWN] if came.missing or not found else [])])
         click.echo(probe_json.render(came.reports, status, code))
     return code
 

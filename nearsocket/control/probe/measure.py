@@ -104,9 +104,10 @@ def _allreduce(
         findings.append(_named("probe.contrast", judged))
         tables |= {planning.NEAR: contrast.near, planning.FAR: contrast.far}
     if sweep:
-        tables, failures = _swept(sweep)
+        swept_tables, failures = _swept(sweep)
+        tables |= swept_tables
         findings += [_named("probe.allreduce", allreduce.judge(f"{subject.name}, {run.name}", run)) for run in sweep if _wrong(run)]
-        findings.append(_named("probe.sweep", allreduce.judge_sweep(subject.name, tables, failures)))
+        findings.append(_named("probe.sweep", allreduce.judge_sweep(subject.name, swept_tables, failures)))
     unkept = None
     if what.keep:
         try:
@@ -181,7 +182,8 @@ def _key(host: Host, subject: Subject, run: Started) -> Key | None:
     if not isinstance(version, str):
         return None
     driver = host.driver.module_loaded or host.driver.nvml or "none"
-    return Key(of_host(host).digest, driver, version, subject.image, subject.base.backend.value, subject.gpus)
+    variables = baseline.environment_digest(subject.base.environment)
+    return Key(of_host(host).digest, driver, version, subject.image, subject.base.backend.value, subject.gpus, variables)
 
 
 def _keep(target: Target, key: Key | None, series: tuple[Series, ...], findings: Sequence[Finding], children: Children) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from nearsocket.model import nccldebug
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, warned
 from nearsocket.model.probe.series import Difference, Series, compare_all, microseconds
@@ -23,7 +24,8 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Key:
-    """What figures depend on. `gpus`: PCI addresses in rank order; `image`: the engine's, or how it ran without one."""
+    """What figures depend on. `gpus`: PCI addresses in rank order; `image`: the engine's, or how it ran without one;
+    `environment`: what `environment_digest` makes of the ranks' variables."""
 
     fingerprint: str
     driver: str
@@ -31,6 +33,7 @@ class Key:
     image: str
     backend: str
     gpus: tuple[str, ...]
+    environment: str = ""
 
     @property
     def digest(self) -> str:
@@ -42,8 +45,16 @@ class Key:
     def words(self) -> str:
         """In a line for people."""
         return one_line(
-            f"driver {self.driver}, NCCL {self.nccl}, {self.image}, {len(self.gpus)} ranks, {self.fingerprint[:19]}", 300
+            f"driver {self.driver}, NCCL {self.nccl}, {self.image}, {len(self.gpus)} ranks, {self.fingerprint[:19]}, "
+            f"variables {self.environment or 'not known'}",
+            300,
         )
+
+
+def environment_digest(variables: Mapping[str, str]) -> str:
+    """A short name for the variables that the ranks were given: NCCL_PROTO=LL has other figures. What NCCL logs is left out."""
+    told = sorted((name, value) for name, value in variables.items() if name not in nccldebug.NAMES)
+    return hashlib.sha256(json.dumps(told).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

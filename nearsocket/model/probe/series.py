@@ -58,11 +58,6 @@ class Difference:
     exceeds: bool
 
 
-def of_rows(rows: Iterable[Row]) -> tuple[Series, ...]:
-    """One series for each size, ascending, from the rows of one start."""
-    return of_starts([tuple(rows)])
-
-
 def of_starts(starts: Sequence[Sequence[Row]]) -> tuple[Series, ...]:
     """One series for each size from several starts of the same thing: each start's rounds count as rounds."""
     cells: dict[int, dict[tuple[int, int], list[Row]]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -44,6 +45,7 @@ def each(order: ProbeOrder, own: Optional[Program] = None) -> list[Started]:
 
 def _one(order: StartOrder, own: Program, wanted: bool) -> Started:
     base = Path(programs.RUN)
+    own_base = os.geteuid() == 0 and not base.exists()
     if os.geteuid() == 0:
         disk.make_folders(base)
         _sweep(base)
@@ -58,6 +60,9 @@ def _one(order: StartOrder, own: Program, wanted: bool) -> Started:
             return supervise.run(order, own, folder, look if wanted else lambda: None)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        if own_base:  # an unmanaged host has none; one with something in it stays
+            with contextlib.suppress(OSError):
+                base.rmdir()
 
 
 def _sweep(base: Path) -> None:

@@ -11,10 +11,10 @@ from nearsocket.control.probe import bases, engines
 from nearsocket.control.probe.bases import Wish, subjects
 from nearsocket.control.target import Target, Way
 from nearsocket.control.transport.process import Children
-from nearsocket.model import read
+from nearsocket.model import places, programs, read
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.plan.layers import NEEDS_SYS_NICE
-from nearsocket.model.plan.make import plan
+from nearsocket.model.plan.make import plan, slug
 from nearsocket.model.probe.order import Backend
 from nearsocket.model.probe.planning import Binding
 from tests.plan.hosts import IMAGE, asked, eight, four_on_one_socket, replica
@@ -131,3 +131,14 @@ def test_a_replicas_address_is_what_its_host_reaches(monkeypatch: pytest.MonkeyP
     with pytest.raises(UsageError, match="expected --replica and one of a, b"):
         engines.found(target, None, 1, Children())
     assert engines.found(Target("h", Way.LOCAL), None, 1, Children()) == (engines.DEFAULT_URL, "sglang")
+
+
+def test_a_probe_runs_in_no_replicas_slice() -> None:
+    """Whoever looks at a replica by its slice must not take a probe's ranks for the engine's; no replica can have that slice."""
+    for subject in subjects(HOST, SETTINGS, Wish()):
+        for words in subject.base.argv.values():
+            assert f"--cgroup-parent={programs.PROBE_SLICE}" in words
+    slices = {container.slice_name(one) for one in plan(HOST, SETTINGS).replicas}
+    assert programs.PROBE_SLICE not in slices
+    assert f"nearsocket-{slug('probe')}.slice" == programs.PROBE_SLICE
+    assert places.reserved("probe")
