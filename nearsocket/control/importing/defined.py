@@ -33,7 +33,7 @@ def at_rest(host: Host) -> list[Left]:
         for box in containers([dict(entry)]):
             key = _key(take.text_map(entry.get("compose")))
             service = known.get(key)
-            if _is_engine(host, box) or (service is not None and service.serves):
+            if not ours(box.name) and (_is_engine(host, box) or (service is not None and service.serves)):
                 left.append(_stopped(box, entry, service))
                 told.add(key)
     for box in host.containers:
@@ -41,7 +41,12 @@ def at_rest(host: Host) -> list[Left]:
         told.add(key)
         left += _against_file(host, box, known.get(key), bool(unread))
     left += [_never_made(service) for key, service in known.items() if key not in told and service.serves]
-    return [*left, *(_unit(unit) for unit in entries(host, "units.at-rest"))]
+    return [*left, *(_unit(unit) for unit in entries(host, "units.at-rest") if not ours(take.word(unit.get("id"))))]
+
+
+def ours(name: str) -> bool:
+    """Whether a container or a unit of that name is Nearsocket's own."""
+    return name.startswith("nearsocket-")
 
 
 def depends(host: Host, box: Container, name: str) -> list[Left]:

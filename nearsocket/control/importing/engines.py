@@ -37,7 +37,7 @@ def read_engines(host: Host) -> Import:
     left: list[Left] = []
     lost = 0
     for box in host.containers:
-        if titles.engine(_started(box)) is None or _ours(box):
+        if titles.engine(_started(box)) is None or defined.ours(box.name):
             continue
         name = _name(box, [one.name for one in found])
         try:
@@ -49,17 +49,13 @@ def read_engines(host: Host) -> Import:
             left.append(Left(name, error.what, error.reason))
     for replica in host.replicas:
         inside = next((box for box in host.containers if same_container(replica.container, box.id)), None)
-        if replica.engine and (inside is None or not (_ours(inside) or titles.engine(_started(inside)))):
+        if replica.engine and (inside is None or not (defined.ours(inside.name) or titles.engine(_started(inside)))):
             lost += 1
             left.append(_elsewhere(replica) if inside is None else _hidden(inside))
     if refused(host, "containers"):
         left.append(Left(host.name, "containers", why(host, "containers")))
     left += defined.at_rest(host)
     return Import(host.name, tuple(found), tuple(_clean(entry) for entry in left), lost)
-
-
-def _ours(box: Container) -> bool:
-    return box.name.startswith("nearsocket-")
 
 
 def _started(box: Container) -> Sequence[str]:

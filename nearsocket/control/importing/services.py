@@ -24,7 +24,7 @@ _VARIABLE = re.compile(r"\$[A-Za-z_{]")
 
 @dataclass(frozen=True)
 class Service:
-    """A service of a project. `files`: those that say something of it; `told`: what they say, later files on top of earlier ones."""
+    """A service of a project. `files`: those that name it; `told`: what they say, later files on top of earlier ones."""
 
     project: str
     name: str
@@ -112,7 +112,7 @@ def _words(value: object) -> list[str]:
 
 
 def changed(box: Container, service: Service) -> str | None:
-    """What the files ask for and the running container does not have; None where nothing. Values from variables are not compared."""
+    """What the files ask for and the running container does not have; None for nothing. Words with variables are not compared."""
     differs = []
     image = service.told.get("image")
     if isinstance(image, str) and not _VARIABLE.search(image) and REDACTED not in image and image != box.image:

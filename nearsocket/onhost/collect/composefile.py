@@ -22,13 +22,23 @@ _FLOW = re.compile(
     r"""(?P<head>(?P<quote>["']?)(?<![\w-])(?P<name>--?[A-Za-z][\w.-]*)(?P=quote)\s*,\s*)"""
     r"""(?P<value>"(?:[^"\\]|\\.)*"|'[^']*'|[^,\]\s]+)"""
 )
+#: `TOKEN: value` within braces, and `--token=value` as a word of a list, quoted or not.
+_FLOW_KEY = re.compile(
+    r"""(?P<head>[{,]\s*)["']?(?P<name>[A-Za-z_][\w.-]*)["']?\s*:\s*(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^,{}\[\]"'\n]+)"""
+)
+_FLOW_WORD = re.compile(
+    r"""(?P<quote>["'])(?P<name>[\w.-]{1,100})=[^"'\n]*(?P=quote)|(?P<head>[\[,]\s*)(?P<bare>[\w.-]{1,100})=[^,\]\s"']+"""
+)
 _LAST_OPTION = re.compile(r"""(?<![\w-])(?P<name>--?[A-Za-z][\w.-]*)["']?\s*\\?\Z""")
 
 
 def without_secrets(whole: str) -> str:
     """The text without comments, without values of variables and of what a name says is secret."""
+    # In braces and brackets a value ends before their end, which `text` does not know.
     whole = _FLOW.sub(lambda m: m["head"] + (f'"{REDACTED}"' if is_secret(m["name"]) else m["value"]), whole)
-    lines = [line for line in whole.splitlines() if line.strip() and not line.strip().startswith("#")]
+    whole = _FLOW_KEY.sub(lambda m: f"{m['head']}_: null" if is_secret(m["name"]) else m[0], whole)
+    whole = _FLOW_WORD.sub(lambda m: f'{m["head"] or ""}"{REDACTED}"' if is_secret(m["name"] or m["bare"]) else m[0], whole)
+    lines = [line for line in map(_without_comment, whole.splitlines()) if line.strip()]
     kept: list[str] = []
     at = 0
     while at < len(lines):
@@ -51,6 +61,11 @@ def without_secrets(whole: str) -> str:
                 kept.append(" " * _indent(lines[at]) + ("- " if lines[at].strip().startswith("- ") else "") + f'"{REDACTED}"')
                 at += 1
     return text("\n".join(kept) + "\n")
+
+
+def _without_comment(line: str) -> str:
+    """Without its comment; one behind a quoted word stays, since a `#` may be in that."""
+    return "" if line.lstrip().startswith("#") else line if set(line) & set("\"'") else re.sub(r"\s#.*", "", line)
 
 
 def _indent(line: str) -> int:
