@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nearsocket.model.parsers.compose import PREFIX
 from nearsocket.model.snapshot import SourceStatus
 from nearsocket.onhost.collect import containers, defined, files, units
 from nearsocket.onhost.collect.files import Context
@@ -200,23 +201,16 @@ def test_a_runtime_that_does_not_tell_its_stopped_containers_is_a_reason(root: P
 
 
 def test_compose_files_that_labels_name_are_read_through_links_and_only_regular_ones(root: Path, tmp_path: Path) -> None:
-    tree(
-        root,
-        {"/srv/llm/real.yaml": "services:\n  a:\n    environment:\n      KEY: canary\n", "/srv/pod/compose.yml": "services: {}\n"},
-    )
+    real = "services:\n  a:\n    environment:\n      KEY: canary\n"
+    tree(root, {"/srv/llm/real.yaml": real, "/srv/pod/compose.yml": "services: {}\n"})
     (root / "srv/llm/compose.yaml").symlink_to("real.yaml")
     os.mkfifo(root / "srv/llm/override.yaml")
     (root / "srv/big").mkdir()
     (root / "srv/big/c.yaml").write_text("x" * (256 << 10) + "x")
-    other = {
-        "com.docker.compose.project.config_files": "compose.yml,../gone.yaml,-",
-        "com.docker.compose.project.working_dir": "/srv/pod",
-    }
-    big = {"com.docker.compose.project.config_files": "/srv/big/c.yaml"}
-    results = {
-        "containers": files.ok([{"compose": LABELS}, {"compose": other}]),
-        "containers.stopped": files.ok([{"compose": big}]),
-    }
+    named = f"{PREFIX}project.config_files"
+    other = {named: "compose.yml,../gone.yaml,-", f"{PREFIX}project.working_dir": "/srv/pod"}
+    running, stopped = [{"compose": LABELS}, {"compose": other}], [{"compose": {named: "/srv/big/c.yaml"}}]
+    results = {"containers": files.ok(running), "containers.stopped": files.ok(stopped)}
     data = defined.compose(Context(root, results)).data
     assert data["/srv/llm/compose.yaml"] == "services:\n  a:\n    environment:\n      KEY:\n"
     assert data["/srv/pod/compose.yml"] == "services: {}\n"

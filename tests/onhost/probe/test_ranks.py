@@ -230,7 +230,8 @@ print(json.dumps({{"row": row, "rank": 0}}))
 for changes in {changes}:
     print(json.dumps({{"row": {{**row, "rank": 1, **changes}}, "rank": 1}}))
 print(json.dumps({{"holding": [1, 2]}}), flush=True)
-sys.stdin.buffer.read()
+sys.stdin.readline()
+sys.stdin.readline()
 """
 
 
