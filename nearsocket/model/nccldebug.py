@@ -5,7 +5,6 @@ from __future__ import annotations
 #: ALLOC up to 2.30.4, ALLOC_HOST from 2.30.7.
 LEVEL = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,BOOTSTRAP,SHM,ALLOC,ALLOC_HOST"}
 FILE = "NCCL_DEBUG_FILE"
-NAMES = frozenset({*LEVEL, FILE})
 #: In a command line, in front of the command.
 WORDS = " ".join(f"{name}={value}" for name, value in LEVEL.items())
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from nearsocket.control import audit
-from nearsocket.control.probe import ask
+from nearsocket.control.probe import ask, bases
 from nearsocket.control.probe.bases import Subject, Wish, subjects
 from nearsocket.control.target import Target
 from nearsocket.control.transport.process import Children
@@ -17,7 +17,7 @@ from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.finding import Finding, Status
 from nearsocket.model.host import Host
 from nearsocket.model.plan.fingerprint import of_host
-from nearsocket.model.probe import allreduce, baseline, guard, lottery, place, planning
+from nearsocket.model.probe import allreduce, baseline, guard, lottery, path, place, planning
 from nearsocket.model.probe.baseline import Baseline, Key
 from nearsocket.model.probe.lottery import Draw
 from nearsocket.model.probe.report import ProbeReport
@@ -176,14 +176,9 @@ def _named(id: str, finding: Finding) -> Finding:
 
 
 def _key(host: Host, subject: Subject, run: Started) -> Key | None:
-    """None where the ranks did not tell which NCCL they ran: figures under a vague key would be compared with others'."""
-    facts = run.facts.get(0, {})
-    version = facts.get("nccl") or facts.get("torch")
-    if not isinstance(version, str):
-        return None
-    driver = host.driver.module_loaded or host.driver.nvml or "none"
-    variables = baseline.environment_digest(subject.base.environment)
-    return Key(of_host(host).digest, driver, version, subject.image, subject.base.backend.value, subject.gpus, variables)
+    base = subject.base
+    digest, driver, variables = of_host(host).digest, bases.driver(host), path.environment_digest(base.environment)
+    return baseline.key(digest, driver, subject.image, base.backend.value, subject.gpus, variables, run.facts)
 
 
 def _keep(target: Target, key: Key | None, series: tuple[Series, ...], findings: Sequence[Finding], children: Children) -> None:

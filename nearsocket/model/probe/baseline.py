@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from nearsocket.model import nccldebug
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, warned
+from nearsocket.model.probe import series
 from nearsocket.model.probe.series import Difference, Series, compare_all, microseconds
 from nearsocket.model.probe.sizes import render
 from nearsocket.model.text import one_line
@@ -25,7 +25,7 @@ _SHOWN = 6
 @dataclass(frozen=True)
 class Key:
     """What figures depend on. `gpus`: PCI addresses in rank order; `image`: the engine's, or how it ran without one;
-    `environment`: what `environment_digest` makes of the ranks' variables."""
+    `environment`: the digest of the ranks' variables (probe/path.py): NCCL_PROTO=LL has other figures."""
 
     fingerprint: str
     driver: str
@@ -46,15 +46,27 @@ class Key:
         """In a line for people."""
         return one_line(
             f"driver {self.driver}, NCCL {self.nccl}, {self.image}, {len(self.gpus)} ranks, {self.fingerprint[:19]}, "
-            f"variables {self.environment or 'not known'}",
+            f"variables {self.environment[:12] or 'not known'}",
             300,
         )
 
 
-def environment_digest(variables: Mapping[str, str]) -> str:
-    """A short name for the variables that the ranks were given: NCCL_PROTO=LL has other figures. What NCCL logs is left out."""
-    told = sorted((name, value) for name, value in variables.items() if name not in nccldebug.NAMES)
-    return hashlib.sha256(json.dumps(told).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+def key(
+    fingerprint: str,
+    driver: str,
+    image: str,
+    backend: str,
+    gpus: tuple[str, ...],
+    environment: str,
+    facts: Mapping[int, Mapping[str, Any]],
+) -> Optional[Key]:
+    """The key of figures by the ranks' facts. None where they did not tell which NCCL they ran: figures under a
+    vague key would be compared with others'."""
+    first = facts.get(0, {})
+    version = first.get("nccl") or first.get("torch")
+    if not isinstance(version, str):
+        return None
+    return Key(fingerprint, driver, version, image, backend, gpus, environment)
 
 
 @dataclass(frozen=True)
@@ -78,7 +90,7 @@ def from_json(text: str) -> Baseline:
         if value["schema"] != SCHEMA:
             raise NearsocketError(f"expected {SCHEMA}, found another schema", "keep a new one: --keep-baseline")
         key = Key(**{**value["key"], "gpus": tuple(value["key"]["gpus"])})
-        sizes = tuple(Series(**{**one, "rounds_us": tuple(float(us) for us in one["rounds_us"])}) for one in value["sizes"])
+        sizes = tuple(map(series.from_value, value["sizes"]))
         if not all(one.rounds_us and min(one.rounds_us) > 0 for one in sizes):
             raise NearsocketError(f"expected {SCHEMA} with times above zero, found others", "keep a new one: --keep-baseline")
         return Baseline(key, str(value["kept_at"]), sizes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from nearsocket.model.probe.starts import Row
 
@@ -46,6 +47,11 @@ class Series:
         return 2 * (self.ranks - 1) / self.ranks * self.size_bytes / self.median_us / 1e3
 
 
+def from_value(value: Mapping[str, Any]) -> Series:
+    """From JSON's own values. Raises TypeError, ValueError, KeyError."""
+    return Series(**{**value, "rounds_us": tuple(float(us) for us in value["rounds_us"])})
+
+
 @dataclass(frozen=True)
 class Difference:
     """One series against another of its size. `ratio`: time by time, above 1 where the first is slower; `noise`: the share below
@@ -56,6 +62,11 @@ class Difference:
     ratio: float
     noise: float
     exceeds: bool
+
+
+def of_rows(rows: Iterable[Row]) -> tuple[Series, ...]:
+    """One series for each size, ascending, from the rows of one start."""
+    return of_starts([tuple(rows)])
 
 
 def of_starts(starts: Sequence[Sequence[Row]]) -> tuple[Series, ...]:

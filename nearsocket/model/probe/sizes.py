@@ -13,6 +13,8 @@ KIB, MIB = 1 << 10, 1 << 20
 DECODE_BYTES, PREFILL_BYTES = 12 * KIB, 48 * MIB
 #: 8 KiB to 256 MiB by powers of two, and these two.
 DEFAULT = tuple(sorted({*(1 << exponent for exponent in range(13, 29)), DECODE_BYTES, PREFILL_BYTES}))
+#: What a restart is judged by in a few seconds.
+FEW = (DECODE_BYTES, MIB, PREFILL_BYTES)
 LARGEST = 16 << 30
 _TEXT = re.compile(r"([1-9][0-9]{0,11})([KMG]?)(?:i?B)?\Z", re.IGNORECASE)
 _UNITS = {"": 1, "K": KIB, "M": MIB, "G": 1 << 30}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.finding import Status
-from nearsocket.model.probe import allreduce, baseline, guard, lottery, planning, starts
+from nearsocket.model.probe import allreduce, baseline, guard, lottery, path, planning, starts
 from nearsocket.model.probe.baseline import Baseline, Key
 from nearsocket.model.probe.lottery import Draw
 from nearsocket.model.probe.order import Backend, Place, RanksOrder
@@ -283,14 +283,16 @@ def test_sizes_that_did_not_fit_are_not_missed() -> None:
     assert starts.incomplete(ranks, (), 1) is None
 
 
-def test_other_variables_have_a_baseline_of_their_own_and_the_log_has_none() -> None:
-    plain = {"NCCL_DEBUG": "INFO", "NCCL_P2P_DISABLE": "1"}
-    digest = baseline.environment_digest(plain)
-    assert baseline.environment_digest({"NCCL_P2P_DISABLE": "1", "NCCL_DEBUG_FILE": "/x"}) == digest
-    others = [{}, {"NCCL_P2P_DISABLE": "0"}, {**plain, "NCCL_PROTO": "LL"}]
-    assert digest not in [baseline.environment_digest(other) for other in others]
-    keys = {dataclasses.replace(KEY, environment=one).digest for one in ("", digest)}
-    assert len(keys) == 2
+def test_other_variables_have_a_baseline_of_their_own() -> None:
+    facts = {0: {"nccl": "2.30.7"}}
+    keys = [
+        baseline.key("sha256:ab", "595", "image", "nccl", (), path.environment_digest(variables), facts)
+        for variables in ({}, {"NCCL_PROTO": "LL"}, {"NCCL_PROTO": "LL128"}, {"NCCL_DEBUG": "INFO"})
+    ]
+    digests = [key.digest for key in keys if key is not None]
+    assert len(digests) == 4
+    assert digests[0] == digests[3], "what is logged makes no other figures"
+    assert len(set(digests)) == 3
 
 
 def test_an_order_comes_back_from_its_text_whole() -> None:
