@@ -16,7 +16,7 @@ _KEPT = ("runtime", "id", "name", "image", "state", "restart", "device_requests"
 _MOST_CONTAINERS, _MOST_FILES, _FILE_BYTES = 100, 32, 256 << 10
 _LIMIT_S = 8
 _ENGINE = re.compile(r"sglang|vllm", re.IGNORECASE)
-#: What each runtime calls containers that do not run. One word that it does not know, and it tells nothing (seen: podman 4.3, dead).
+#: What each runtime calls containers that do not run. For a word that it does not know podman tells nothing (4.3: dead).
 _AT_REST = {"docker": ("created", "exited", "dead"), "podman": ("created", "exited", "stopped")}
 _UNIT = ["Id", "ActiveState", "UnitFileState", "ExecStart", "FragmentPath", "Restart"]
 
