@@ -44,3 +44,13 @@ def history_file(replica: str) -> str:
 def metrics_file(folder: str, replica: str) -> str:
     """The replica's Prometheus text."""
     return f"{folder}/nearsocket-{replica}.prom"
+
+
+def stopped_file(folder: str, replica: str) -> str:
+    """The Prometheus text of a replica that its policy stopped; a name that no replica's own text can have."""
+    return f"{folder}/nearsocket_stopped-{replica}.prom"
+
+
+def stopped_marker(replica: str) -> str:
+    """It is there from the moment at which the policy `fail` stops a start until the next start."""
+    return f"{replica_folder(replica)}/stopped-far"

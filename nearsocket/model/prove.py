@@ -58,7 +58,9 @@ def prove(host: Host, start: Start, around: Around) -> Verdict:
         found = tuple(_judge(id, judge, facts) for id, judge in _JUDGES)
         found += (_judge(RANKS, lambda one: startfacts.rank_count(one, start.gpus), facts),)
         held = {pci for process in facts.group.ranks for pci in process.gpus} & set(start.gpus)
-        ranks = len(held) or len(facts.group.ranks)
+        # Where NVML names a process, the planned GPUs that are held count: an engine on others has none of its ranks in place.
+        named = any(process.gpus for process in facts.group.ranks)
+        ranks = len(held) if named else len(facts.group.ranks)
         by_node = Counter()
         for file in facts.files:
             by_node.update(file.buffer.by_node)
