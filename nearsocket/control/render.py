@@ -193,7 +193,7 @@ def _unit(plan: Plan, replica: ReplicaPlan, mount_unit: str | None, made: _Made)
         verify=_words(programs.verify(name, settings.verify)),
         policy=settings.verify.policy.value,
         forget_metrics=_words(programs.forget_metrics(name, settings.verify)),
-        not_stopped=_words(programs.not_stopped(name)),
+        not_acted=_words(programs.not_acted(name)),
     )
 
 

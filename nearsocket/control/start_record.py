@@ -60,7 +60,7 @@ def timeout_stop_s(replica: ReplicaPlan) -> int:
 
 
 def starts(replica: ReplicaPlan) -> int:
-    """How many starts systemd allows in a window: the first, one for each crash that is allowed, and under `restart` the policy's own.
+    """How many starts systemd allows in a window: the first, one for each crash that may be, and under `restart` the policy's own.
 
     systemd counts the restarts that a policy asks for, too; a far engine that serves must not be refused for them.
     """

@@ -51,6 +51,6 @@ def stopped_file(folder: str, replica: str) -> str:
     return f"{folder}/nearsocket_stopped-{replica}.prom"
 
 
-def stopped_marker(replica: str) -> str:
-    """It is there from the moment at which the policy `fail` stops a start until the next start."""
-    return f"{replica_folder(replica)}/stopped-far"
+def acted_marker(replica: str) -> str:
+    """It is there from the moment at which a policy stops or restarts a far start until the next start."""
+    return f"{replica_folder(replica)}/acted-far"

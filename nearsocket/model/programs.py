@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nearsocket.model.places import CURRENT, ETC, LIB, RUN, metrics_file, replica_folder, start_env, stopped_marker
+from nearsocket.model.places import CURRENT, ETC, LIB, RUN, acted_marker, metrics_file, replica_folder, start_env
 from nearsocket.model.settings import Relief, Verify
 
 __all__ = ["CURRENT", "ETC", "LIB", "RUN", "metrics_file", "replica_folder", "start_env"]
@@ -76,9 +76,10 @@ def forget_metrics(replica: str, settings: Verify) -> tuple[str, ...]:
     return ("/usr/bin/rm", "-f", metrics_file(settings.metrics, replica))
 
 
-def not_stopped(replica: str) -> tuple[str, ...]:
-    """The last ExecStopPost under `fail`: it fails where the policy stopped this start, so that the unit is `failed`."""
-    return ("/usr/bin/test", "!", "-e", stopped_marker(replica))
+def not_acted(replica: str) -> tuple[str, ...]:
+    """It fails where the policy has stopped or restarted this start: before traffic is let in, and, for `failed`, as the last
+    ExecStopPost under `fail`."""
+    return ("/usr/bin/test", "!", "-e", acted_marker(replica))
 
 
 def remove_container(runtime: Sequence[str], name: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nearsocket.model import programs, systemd
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Generation, ReplicaEntry
-from nearsocket.model.places import VAR, stopped_marker
+from nearsocket.model.places import VAR, acted_marker
 from nearsocket.model.start import Start
 from nearsocket.model.text import one_line
 
@@ -103,7 +103,7 @@ def _reads_start(name: str, value: str, replica: ReplicaEntry) -> bool:
 def _of_the_proof(value: str, replica: ReplicaEntry, start: Start) -> bool:
     """Whether it takes away what a start's proof leaves, which there is none of any more."""
     metrics = programs.metrics_file(start.verify.metrics, replica.name)
-    return f"{VAR}/" in value or value.endswith((f" {metrics}", f" {stopped_marker(replica.name)}"))
+    return f"{VAR}/" in value or value.endswith((f" {metrics}", f" {acted_marker(replica.name)}"))
 
 
 def _speaks_of_us(line: str) -> bool:

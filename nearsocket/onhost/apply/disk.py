@@ -123,13 +123,15 @@ def remove_tree(folder: Path) -> None:
     except FileNotFoundError:
         return
     try:
-        waiting, number = _emptied(top), 0
+        waiting = _emptied(top)
+        taken, number = set(waiting), 0
         while waiting:
             name = waiting.pop()
             inner = os.open(name, _FOLDER, dir_fd=top)
             try:
                 for deeper in _emptied(inner):
-                    while f"{TEMPORARY}{number}" in waiting:  # a name that was there before
+                    number += 1
+                    while f"{TEMPORARY}{number}" in taken:  # a name that was there before
                         number += 1
                     os.rename(deeper, f"{TEMPORARY}{number}", src_dir_fd=inner, dst_dir_fd=top)
                     waiting.append(f"{TEMPORARY}{number}")

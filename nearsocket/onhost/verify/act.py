@@ -29,8 +29,7 @@ def carry_out(tree: Tree, start: Start, systemctl: Systemctl, wait: Callable[[fl
     """Stop or restart the unit, as its policy has it, and wait to be ended with it. Where systemd does not take the job, that is
     said, in the verdict too, and the engine serves on."""
     stops = start.verify.policy is OnFar.FAIL
-    if stops:
-        _mark(tree, start)
+    _mark(tree, start, stops)
     problem = systemctl.ask("stop" if stops else "restart", start.unit)
     if problem is None:
         wait(_END_S)
@@ -43,12 +42,15 @@ def carry_out(tree: Tree, start: Start, systemctl: Systemctl, wait: Callable[[fl
         tell(f"the verdict could not be corrected: {said(error)}", WARNING)
 
 
-def _mark(tree: Tree, start: Start) -> None:
-    """The unit will be `failed`, and the metrics say why nobody serves. The stop does not wait for either."""
+def _mark(tree: Tree, start: Start, stops: bool) -> None:
+    """What the unit's next commands look at: no traffic is let in, and after a stop the unit is `failed`. Then the metrics say why
+    nobody serves. The job does not wait for either."""
     try:
-        disk.replace(tree.at(places.stopped_marker(start.replica)), b"proven far; docs/verify.md\n", 0o644)
+        disk.replace(tree.at(places.acted_marker(start.replica)), b"proven far; docs/verify.md\n", 0o644)
     except OSError as error:
-        tell(f"the unit will be inactive and not failed: {said(error)}", WARNING)
+        tell(f"the unit's other commands will not hear of it: {said(error)}", WARNING)
+    if not stops:
+        return
     try:
         publish.write_stopped(tree.root, start.verify.metrics, start.replica)
     except OSError as error:

@@ -46,7 +46,7 @@ def write_stopped(root: Path, folder: str, replica: str) -> None:
 
 def unmark(root: Path, replica: str, folder: str) -> None:
     """Its policy did not stop the replica, or it is started again. Raises OSError."""
-    disk.remove(_at(root, places.stopped_marker(replica)))
+    disk.remove(_at(root, places.acted_marker(replica)))
     disk.remove(_at(root, places.stopped_file(folder or places.METRICS, replica)))
 
 
