@@ -40,8 +40,12 @@ def test_a_tree_of_any_depth_is_removed(tmp_path: Path, depth: int) -> None:
 
 
 @settings(max_examples=30)
-@given(st.lists(st.lists(st.sampled_from(["a", "b", f"{disk.TEMPORARY}0", f"{disk.TEMPORARY}1"]), min_size=1, max_size=5), max_size=8))
-def test_folders_of_any_names_are_removed_and_links_are_not_followed(tmp_path_factory: pytest.TempPathFactory, paths: list[list[str]]) -> None:
+@given(
+    st.lists(st.lists(st.sampled_from(["a", "b", f"{disk.TEMPORARY}0", f"{disk.TEMPORARY}1"]), min_size=1, max_size=5), max_size=8)
+)
+def test_folders_of_any_names_are_removed_and_links_are_not_followed(
+    tmp_path_factory: pytest.TempPathFactory, paths: list[list[str]]
+) -> None:
     base = tmp_path_factory.mktemp("tree")
     (base / "kept").mkdir()
     (base / "kept/file").touch()
@@ -66,7 +70,10 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
 def test_a_second_writer_never_puts_the_firsts_half_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the other's write and its rename."""
     path = tmp_path / "a.verdict.json"
-    code = "import sys; from pathlib import Path; from nearsocket.onhost.apply import disk; disk.replace(Path(sys.argv[1]), b'other', 0o644)"
+    code = (
+        "import sys; from pathlib import Path; from nearsocket.onhost.apply import disk\n"
+        "disk.replace(Path(sys.argv[1]), b'other', 0o644)"
+    )
     real, done = os.fsync, []
 
     def other(fd: int) -> None:
@@ -134,8 +141,10 @@ assert list(folder.iterdir()) == []
 disk.remove_tree(folder.parent)
 print("gone")
 """
-    done = subprocess.run(["unshare", "--mount", sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
-    if done.returncode and "unshare" in done.stderr or done.stdout.startswith("refused"):
+    done = subprocess.run(
+        ["unshare", "--mount", sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    if (done.returncode and "unshare" in done.stderr) or done.stdout.startswith("refused"):
         pytest.skip(f"no mounts here: {done.stdout}{done.stderr}")
     assert done.stdout.split() == ["28", "28", "gone"], done.stderr
 
