@@ -16,6 +16,8 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.freeze import Freeze
 from nearsocket.model.generation import Generation
 from nearsocket.model.handover import Handover
+from nearsocket.model.probe import path
+from nearsocket.model.probe.path import PathProbe
 from nearsocket.model.text import one_line
 
 SCHEMA = "nearsocket.order/1"
@@ -38,7 +40,8 @@ class Order:
     GPUs); the host looks again, unless `accept_reload_risk`.
     `lock_wait_s`: how long to wait for another apply on the same host. `freeze`: the inventory's; `override_freeze`: why a frozen
     host is to be changed all the same. `remove`: leave this host, whatever else is said; `keep_engines`: the engines
-    run on. `handovers`: engines that run and are taken over.
+    run on. `handovers`: engines that run and are taken over. `probes`: how the path of each replica is proven before a start that
+    is new; the host decides which are due.
     """
 
     generation: Optional[Generation] = None
@@ -55,6 +58,7 @@ class Order:
     remove: bool = False
     keep_engines: bool = False
     handovers: tuple[Handover, ...] = ()
+    probes: tuple[PathProbe, ...] = ()
 
     def to_json(self) -> str:
         """One line."""
@@ -76,6 +80,7 @@ class Order:
             "remove": self.remove,
             "keep_engines": self.keep_engines,
             "handovers": [handover.to_value(entry) for entry in self.handovers],
+            "probes": [path.to_value(entry) for entry in self.probes],
         }
         return json.dumps(value, sort_keys=True) + "\n"
 
@@ -89,6 +94,7 @@ def from_json(text: str) -> Order:
         manifest, contents = value.pop("manifest"), value.pop("contents")
         made = _generation(manifest, contents) if manifest is not None else None
         value["handovers"] = tuple(handover.from_value(entry) for entry in value["handovers"])
+        value["probes"] = tuple(path.from_value(entry) for entry in value["probes"])
         value["freeze"] = freeze.from_value(value["freeze"])
         value["part"] = Part(value["part"]) if value["part"] is not None else None
         return Order(generation=made, **value)

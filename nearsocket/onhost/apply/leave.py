@@ -16,7 +16,7 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Generation, Manifest, Record
 from nearsocket.model.outcome import Action, Change, Kind
 from nearsocket.model.standalone import Alone, Boot, alone
-from nearsocket.onhost.apply import adopt, build, disk, folders, mounting, state, steps, values, work
+from nearsocket.onhost.apply import adopt, build, disk, folders, mounting, proven, state, steps, values, work
 from nearsocket.onhost.apply.state import State
 from nearsocket.onhost.apply.steps import Job
 from nearsocket.onhost.apply.systemctl import Systemctl
@@ -112,6 +112,7 @@ def carry_out(leaving: Leaving, tree: Tree, systemctl: Systemctl, done: Callable
     if leaving.keep:
         for replica in leaving.found.manifest.replicas if leaving.found.manifest else ():
             publish.forget(tree.root, replica.name)  # nobody writes them any more, and values outlive their writer
+    proven.sweep(tree, systemctl)
     _purge(leaving, tree)
     done("purge")
     return None

@@ -12,7 +12,7 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Manifest, ReplicaEntry
 from nearsocket.model.places import replica_folder
 from nearsocket.model.text import one_line
-from nearsocket.onhost.apply import disk, mounting
+from nearsocket.onhost.apply import disk, mounting, proven
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.command import CommandTimeout
@@ -48,6 +48,7 @@ def take_out(tree: Tree, systemctl: Systemctl, replica: ReplicaEntry) -> None:
     mounting.release(tree, folder)
     disk.remove_tree(folder)
     publish.forget(tree.root, replica.name)
+    proven.forget(tree, systemctl, replica.name)
     for path in (places.verdict_file(replica.name), places.history_file(replica.name)):
         disk.remove(tree.at(path))
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model.generation import Generation
-from nearsocket.onhost.apply import adopt, build, disk, folders, images, journal, replicas, values
+from nearsocket.onhost.apply import adopt, build, disk, folders, images, journal, proven, replicas, values
 from nearsocket.onhost.apply.journal import Journal
+from nearsocket.onhost.apply.pathprobe import Prober
 from nearsocket.onhost.apply.state import State
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
@@ -34,7 +35,8 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """One apply's work: what is to be in force under which number (`there`: its folder exists), by which program."""
+    """One apply's work: what is to be in force under which number (`there`: its folder exists), by which program. `prober`: what
+    proves the paths that are due (None: nothing does)."""
 
     todo: Work
     found: State
@@ -42,6 +44,7 @@ class Job:
     number: int
     there: bool
     program: bytes
+    prober: Optional[Prober] = None
 
 
 def said(error: Exception) -> str:
@@ -85,6 +88,7 @@ def carry_out(job: Job, tree: Tree, systemctl: Systemctl, done: Callable[[str], 
 def _before(job: Job, tree: Tree, systemctl: Systemctl, plan: Journal, done: Callable[[str], None]) -> None:
     todo = job.todo
     discard(job.found, tree)
+    proven.sweep(tree, systemctl)
     journal.write(tree, plan)
     folders.note(tree, [tree.at(link.path).parent for link in (*todo.links_add, *todo.links_fix)])
     _keep_aside(job, tree)
@@ -119,7 +123,7 @@ def _after(job: Job, tree: Tree, systemctl: Systemctl, plan: Journal, done: Call
     adopt.watch(systemctl, todo.handovers)
     problem = adopt.take(systemctl, todo.handovers)
     if problem is None:
-        problem, plan = bring_up(tree, systemctl, todo, plan)
+        problem, plan = bring_up(tree, systemctl, todo, plan, job.prober)
     if problem and todo.handovers:
         problem = "; ".join(filter(None, [problem, adopt.put_back(tree, systemctl, todo.handovers)]))
     done("units")
