@@ -115,6 +115,8 @@ class FakeSystem:
                 code, error = 5, f"Failed to start {unit}: Unit {unit} not found."
             elif unit in state["broken"]:
                 code, error = 1, f"Job for {unit} failed because the control process exited with error code."
+            elif unit in state.get("vanishing", []):
+                pass  # its engine ended by a status that a stop may have: the job is done, and nothing runs
             else:
                 state["active"][unit] = {"text": text, "id": f"{state['next']:032x}", "state": "active"}
                 state["next"] += 1

@@ -16,7 +16,8 @@ from nearsocket.onhost.apply import freeze, lock
 from nearsocket.onhost.verify import publish
 from tests.onhost.apply.kill import killed
 from tests.onhost.apply.made import Host, generation
-from tests.plan.hosts import asked, four_on_one_socket, replica
+from tests.plan.hosts import asked, four_on_one_socket
+from tests.plan.hosts import replica as wanted
 from tests.plan.rendered import CASES
 from tests.plan.rendered import made as rendered
 
@@ -190,7 +191,7 @@ def test_no_metrics_stay_in_a_collectors_folder_when_nobody_writes_them_any_more
 
 @pytest.mark.parametrize("policy", OnFar)
 def test_a_unit_that_stands_alone_has_nothing_of_the_proof(policy: OnFar) -> None:
-    one = replica("a", verify=Verify(policy, metrics="/var/lib/collector"), hooks=Hooks(drain=("/bin/out",), undrain=("/bin/in",)))
+    one = wanted("a", verify=Verify(policy, metrics="/var/lib/collector"), hooks=Hooks(drain=("/bin/out",), undrain=("/bin/in",)))
     made = rendered(read.host(four_on_one_socket()), asked(one))
     files, _ = alone(made, {"a": start.from_json(made.contents["replicas/a.json"].decode())})
     [text] = [entry.content.decode() for entry in files if entry.path.endswith("nearsocket-sglang-a.service")]
