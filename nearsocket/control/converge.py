@@ -61,12 +61,18 @@ class Prepared:
     order: Order | None
 
 
-def survey(target: Target, way: Transport, timeout_s: float) -> Snapshot:
-    """The host's snapshot with what is installed there, by one exec. Raises TransportError."""
+def survey(
+    target: Target, way: Transport, timeout_s: float, children: Children | None = None, wait_s: float | None = None
+) -> Snapshot:
+    """The host's snapshot with what is installed there, by one exec. Raises TransportError.
+
+    `wait_s`: an apply at work there is waited for so long; without it the host is read as it is at that moment.
+    """
     own_s = max(1.0, timeout_s - min(10.0, timeout_s / 4))
-    sent = program.payload(["survey", "--timeout", f"{own_s:g}", "--host", target.name])
-    words = audit.command(target)
-    return snapshots.asked(lambda: way.run(words, audit.password_line(target.sudo) + sent, timeout_s, Children()), target.name)
+    waits = ["--lock-wait", f"{wait_s:g}"] if wait_s is not None else []
+    sent = audit.password_line(target.sudo) + program.payload(["survey", "--timeout", f"{own_s:g}", "--host", target.name, *waits])
+    words, limit_s = audit.command(target), timeout_s + (wait_s or 0.0)
+    return snapshots.asked(lambda: way.run(words, sent, limit_s, children or Children()), target.name)
 
 
 def prepare(
@@ -108,14 +114,14 @@ def with_leave(order: Order, leave: Leave) -> Order:
     )
 
 
-def apply(target: Target, way: Transport, order: Order, dry: bool = False) -> Outcome:
+def apply(target: Target, way: Transport, order: Order, dry: bool = False, children: Children | None = None) -> Outcome:
     """Carry out the order by one exec. Raises TransportError where there is no answer."""
     sent = program.payload(
         ["apply", "--holder", who(os.environ)],
         dataclasses.replace(order, dry=dry, freeze=target.freeze).to_json().encode(),
     )
     limit_s = order.lock_wait_s + (_OWN_S if dry else limit(target))
-    answer = way.run(audit.command(target), audit.password_line(target.sudo) + sent, limit_s, Children())
+    answer = way.run(audit.command(target), audit.password_line(target.sudo) + sent, limit_s, children or Children())
     return _outcome(answer)
 
 

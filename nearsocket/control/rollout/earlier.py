@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.rollout.progress import Phase, Progress, unfinished
 from nearsocket.model.text import one_line
+
+#: How moments are written.
+FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 if TYPE_CHECKING:
     from nearsocket.control.rollout.host import Course
@@ -46,6 +51,17 @@ def to_resume(left: Mapping[str, Progress | None], wanted: Mapping[str, str], jo
                 "resume with that one, or begin anew with this one: --anew",
             )
     return found
+
+
+def beginning(now: str, left: Mapping[str, Progress | None]) -> str:
+    """When a new rollout began (ISO 8601, UTC): later than all that were left, whatever the clocks of those who began them said."""
+    newest = max((one.started_at for one in left.values() if one), default="")
+    if now > newest:
+        return now
+    with contextlib.suppress(ValueError):
+        after = datetime.strptime(newest, FORMAT).replace(tzinfo=UTC) + timedelta(seconds=1)
+        return after.strftime(FORMAT)
+    return now
 
 
 def _told(found: Progress, left: Mapping[str, Progress | None]) -> str:

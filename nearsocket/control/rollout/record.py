@@ -29,8 +29,8 @@ def left(snapshot: Snapshot) -> Progress | None:
 
 
 def mark(place: Place, at: Progress, wait_s: float = 30.0) -> None:
-    """Write it on the host, once no apply is at work there or `wait_s` is over. Raises NearsocketError where a newer rollout has
-    taken the host over, TransportError."""
+    """Write it on the host, once no apply is at work there or `wait_s` is over. Raises NearsocketError where another rollout
+    has taken the host over, TransportError."""
     target = place.target
     sent = program.payload(["rollout-mark", "--lock-wait", f"{wait_s:g}"], at.to_json().encode())
     place.way.run(audit.command(target), audit.password_line(target.sudo) + sent, wait_s + _MARK_S, place.children)

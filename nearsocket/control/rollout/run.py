@@ -66,7 +66,7 @@ class Came:
     looked: dict[str, Looked] = field(default_factory=dict)
     id: str | None = None
     began: float = field(default_factory=time.monotonic)
-    started_at: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    started_at: str = field(default_factory=lambda: datetime.now(UTC).strftime(earlier.FORMAT))
 
 
 Tell = Callable[[HostReport], None]
@@ -131,10 +131,12 @@ def _known(looked: Looked) -> HostReport:
 def _course(job: Job[Any], came: Came, manner: Manner) -> Course:
     """The rollout that this is: a new one, or the one that is resumed. Raises NearsocketError where neither may be."""
     wanted = {name: one.ready.wanted for name, one in came.looked.items() if one.ready}
-    left = earlier.to_resume({name: one.left for name, one in came.looked.items()}, wanted, job.name, manner)
+    there = {name: one.left for name, one in came.looked.items()}
+    left = earlier.to_resume(there, wanted, job.name, manner)
     if left is not None:
         came.id, came.started_at = left.id, left.started_at
         return Course(left.id, left.job, left.by, left.started_at, left.wanted, RESUME_WAIT_S)
+    came.started_at = earlier.beginning(came.started_at, there)
     return Course(uuid.uuid4().hex[:12], job.name, manner.by, came.started_at, wanted, manner.wait_s)
 
 
