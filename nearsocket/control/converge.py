@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nearsocket.control import audit, planning, program, snapshots
+from nearsocket.control.firstlook import FirstLook
 from nearsocket.control.record import who
 from nearsocket.control.render import render
 from nearsocket.control.target import Target
@@ -51,7 +52,7 @@ class Leave:
 class Prepared:
     """One host, read and planned: its generation, what is installed, and the order that would make it real.
 
-    `order` None: the host is as it should be.
+    `order` None: the host is as it should be. `handovers`: engines of others that run on or are taken over.
     """
 
     target: Target
@@ -59,6 +60,7 @@ class Prepared:
     generation: Generation
     installed: Installed
     order: Order | None
+    handovers: tuple[Handover, ...] = ()
 
 
 def survey(
@@ -76,11 +78,18 @@ def survey(
 
 
 def prepare(
-    target: Target, snapshot: Snapshot, record: Record, leave: Leave, templates: Path, part: Part | None = None
+    target: Target,
+    snapshot: Snapshot,
+    record: Record,
+    leave: Leave,
+    templates: Path,
+    part: Part | None = None,
+    first: FirstLook | None = None,
 ) -> Prepared:
     """Plan and render for the host as it was read, by the templates of that folder. Pure but for reading them.
 
-    Raises NearsocketError, one line, where the plan is refused or the host holds what is somebody else's.
+    `first`: how a host that has nothing of ours yet is audited before. Raises NearsocketError, one line, where the plan or a new
+    host is refused or the host holds what is somebody else's.
     """
     if target.settings is None:
         raise UsageError(
@@ -91,15 +100,17 @@ def prepare(
     made = plan(host, target.settings)
     generation = render(made, record, templates)
     installed = _installed(snapshot)
+    if first is not None and installed.number is None and made.managed and part in (None, Part.ENGINE):
+        first.refuse(host)
     here, _ = planning.in_force(host)
     adopt = {replica.name: replica.adopt for replica in target.settings.replicas if replica.adopt}
     given = handovers(host, generation.manifest.replicas, adopt, here) if part in (None, Part.ENGINE) else ()
     _refuse_held(host, generation, installed, here, given)
     at_once = any(one.how is Adopt.NOW for one in given)
     if part is None and not at_once and installed.clean and installed.digest == generation.manifest.digest:
-        return Prepared(target, made, generation, installed, None)
+        return Prepared(target, made, generation, installed, None, given)
     order = with_leave(Order(generation, part=part, reload_risk=reload_risk(host), handovers=given), leave)
-    return Prepared(target, made, generation, installed, order)
+    return Prepared(target, made, generation, installed, order, given)
 
 
 def with_leave(order: Order, leave: Leave) -> Order:

@@ -78,8 +78,9 @@ def main(words: Sequence[str], given: bytes) -> None:
     with lock.exclusive(tree, f"rollout {one_line(at.id, 40)} by {one_line(at.by, 80)}", wait_s):
         here = read(tree)
         if here and here.id != at.id and at.phase is not Phase.BEGUN:
+            other = f"{one_line(here.id, 40)} by {one_line(here.by, 80)}"
             raise NearsocketError(
-                f"expected this host in rollout {one_line(at.id, 40)}, found it in {one_line(here.id, 40)} by {one_line(here.by, 80)}",
+                f"expected this host in rollout {one_line(at.id, 40)}, found it in {other}",
                 "somebody began another rollout meanwhile; it is that one's now",
             )
         write(tree, at)

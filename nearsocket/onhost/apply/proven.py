@@ -7,6 +7,7 @@ from typing import Optional
 from nearsocket.model import places, verdict
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Manifest
+from nearsocket.model.order import StopAt
 from nearsocket.model.rollout import proof
 from nearsocket.onhost.apply import disk
 from nearsocket.onhost.apply.tree import Tree
@@ -15,11 +16,12 @@ from nearsocket.onhost.apply.tree import Tree
 _LARGEST_BYTES = 4 << 20
 
 
-def problem(tree: Tree, manifest: Manifest, unit: str, accept_unknown: bool) -> Optional[str]:
+def problem(tree: Tree, manifest: Manifest, unit: str, stop_at: StopAt) -> Optional[str]:
     """Why what that unit's start proved is not good enough; None where it is, and for a unit that is no replica's."""
     replica = next((one.name for one in manifest.replicas if one.unit == unit), None)
-    if replica is None:
+    if replica is None or stop_at is StopAt.NOTHING:
         return None
+    accept_unknown = stop_at is StopAt.FAILURE
     start = _newest(tree, replica)
     try:
         text = disk.read(tree.at(places.verdict_file(replica)), _LARGEST_BYTES).decode("utf-8", "replace")

@@ -195,12 +195,13 @@ def _carried_out(outcome: Outcome, job: Job, tree: Tree, systemctl: Systemctl, c
 
 def _one_by_one(order: Order, job: Job, tree: Tree, clock: Clock) -> Job:
     """The job with a look at each replica as it is up, where the order asks for that."""
-    if not order.one_by_one:
+    stop_at = order.one_by_one
+    if stop_at is None:
         return job
 
     def after(unit: str) -> Optional[str]:
         clock.done(f"unit {unit}")
-        return proven.problem(tree, job.generation.manifest, unit, order.accept_unknown)
+        return proven.problem(tree, job.generation.manifest, unit, stop_at)
 
     return dataclasses.replace(job, after=after)
 
