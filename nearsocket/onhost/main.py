@@ -1,7 +1,7 @@
 """The program's entry on a server. `collect` and `survey` print one snapshot as JSON, `apply` reads an order and prints an outcome,
-`rollout-mark` writes down how far a rollout is here;
-`image` applies the patch kit or builds the image; `fingerprint`, `relief`, `wait-health`, `wait-idle`, `verify` and `watch` are what units
-call; `verdicts` judges running replicas for a person; `probe`, `baseline` and `prefill` measure.
+`rollout-mark` writes down how far a rollout is here; `image` applies the patch kit or builds the image; `fingerprint`, `relief`,
+`wait-health`, `wait-idle`, `verify` and `watch` are what units call; `verdicts` judges running replicas for a person; `probe`,
+`baseline` and `prefill` measure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """ExecStop of a replica, between the drain hook and the stop: wait until the engine has no request left.
 
-The engine's own count decides: SGLang's /v1/loads, /get_load before it, vLLM's and SGLang's gauges in /metrics. An engine that tells
-none (a key is wanted, metrics are off) is idle once no TCP connection to its port is left. vLLM's /load is not asked: without
---enable-server-load-tracking it says 0 whatever runs.
+The engine's own count decides: SGLang's /v1/loads, /get_load before it, vLLM's and SGLang's gauges in /metrics. An engine that
+tells none (a key is wanted, metrics are off) is idle once no TCP connection to its port is left. vLLM's /load is not asked:
+without --enable-server-load-tracking it says 0 whatever runs.
 
 Exit 0: idle, or the engine is gone; 1: the time is over, and the stop goes on.
 """

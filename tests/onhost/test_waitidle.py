@@ -58,7 +58,7 @@ def test_an_engines_own_count_is_read_as_each_release_tells_it(answers: Answers,
 def test_no_text_of_an_engine_is_more_than_no_count(text: str) -> None:
     found = waitidle.requests(ask(dict.fromkeys(("/v1/loads", "/get_load", "/metrics"), (200, text))))
     assert found is not None
-    assert found[0] is None or found[0] == found[0]
+    assert found[0] is None or found[0] >= 0
 
 
 class Clock:
@@ -127,12 +127,9 @@ def server() -> Iterator[HTTPServer]:
 
 
 def test_the_whole_program_asks_a_real_server(server: HTTPServer) -> None:
-    words = ["--replica=a", f"--port={server.server_address[1]}", "--timeout=30"]
-    assert waitidle.main(words) == 0
-    assert waitidle.requests(lambda path: waitidle.ask("127.0.0.1", int(server.server_address[1]), path)) == (
-        0,
-        "requests by /v1/loads",
-    )
+    port = int(server.server_address[1])
+    assert waitidle.main(["--replica=a", f"--port={port}", "--timeout=30"]) == 0
+    assert waitidle.requests(lambda path: waitidle.ask("127.0.0.1", port, path)) == (0, "requests by /v1/loads")
 
 
 def test_connections_to_a_port_are_counted_on_the_servers_side() -> None:

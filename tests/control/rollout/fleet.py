@@ -153,9 +153,8 @@ class Fleet:
     def roll(self, came: Came | None = None, **manner: Any) -> RolloutReport:
         """One rollout by a client that is not killed."""
         job = dataclasses.replace(self.job, **manner.pop("job", {}))
-        return run.rollout(
-            job, manner.pop("targets", self.targets), Manner("ops@here", **{"wait_s": 0.0, **manner}), came or Came()
-        )
+        targets = manner.pop("targets", self.targets)
+        return run.rollout(job, targets, Manner("ops@here", **{"wait_s": 0.0, **manner}), came or Came())
 
     def ends(self, **manner: Any) -> dict[str, str]:
         """Host to what became of it."""

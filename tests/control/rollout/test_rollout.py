@@ -153,7 +153,7 @@ def test_there_is_nothing_to_resume_where_nothing_was_left(serving: Fleet) -> No
 
 
 @pytest.mark.parametrize("done_first", [False, True], ids=["before", "behind"])
-@pytest.mark.parametrize("host", NAMES)
+@pytest.mark.parametrize("host", ["r1", "r3"])
 @pytest.mark.parametrize("what", [APPLY, PROOF, MARK])
 def test_a_client_that_is_lost_in_any_phase_is_resumed_and_no_replica_is_lost(
     serving: Fleet, what: str, host: str, done_first: bool
