@@ -137,6 +137,8 @@ def _failed(
     loading: Loading,
 ) -> HostReport:
     """Something is wrong: take the host back where this rollout changed it, prove that, and say it all plainly."""
+    if place.children.closed:  # nothing is wrong there: whoever works here was interrupted
+        return mine.ended(End.INTERRUPTED, reason="given up by an interrupt")
     if done is not None and done.lost:
         return mine.ended(End.FAILED, reason=reason, hint=hint)
     unchanged = not done.touched if done else progress.previous == ready.current
