@@ -2,9 +2,9 @@
 
 Run as `applying.py FOLDER` in place of each command that ssh asks for. `FOLDER/root` is what the program takes for `/`, systemd
 and docker are stand-ins on PATH (tests/onhost/apply/fake.py), and a survey's sources are those of `FOLDER/snapshot.json` but
-`installed` and `rollout`. Each action is a line of `FOLDER/actions`. `verdicts` is what the stand-in for systemd says of its starts.
+`installed` and `rollout`. Each action is a line of `FOLDER/actions`. `verdicts` is what the stand-in for systemd says.
 
-An action waits before it begins while there is a file `FOLDER/hold-ACTION`, and says so by a file `FOLDER/held`.
+An action waits before it begins while there is a file `FOLDER/hold-ACTION`, and says so by a file `FOLDER/held`; a dry apply never.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main(folder: Path) -> int:
     with (folder / "actions").open("a") as log:
         log.write(f"{words[0]}\n")
     hold = folder / f"hold-{words[0]}"
-    while hold.exists():
+    while hold.exists() and b'"dry": true' not in parts[3]:
         (folder / "held").touch()
         time.sleep(0.05)
     if words[0] == "verdicts":

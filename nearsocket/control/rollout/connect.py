@@ -35,9 +35,7 @@ class _Line(Transport):
     def run(self, command: str, stdin: bytes, timeout_s: float, children: Children) -> Answer:
         """Run the command once, on a connection that lives. Raises TransportError, one line, where there is no answer."""
         if children.closed:
-            raise TransportError(
-                Trouble.HERE, "expected to ask the host, found that the rollout was interrupted", "--resume goes on"
-            )
+            raise TransportError(Trouble.HERE, "expected to ask the host, found the rollout interrupted", "--resume goes on")
         self._connect()
         return OpenConnection(self.host).run(command, stdin, timeout_s, children)
 
