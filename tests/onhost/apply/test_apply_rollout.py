@@ -27,6 +27,7 @@ def host(root: Path) -> Host:
     """A host that serves from generation 1, whose starts leave proofs."""
     made = Host(root)
     made.system.change(proofs={})
+    made.at("/models/m").mkdir(parents=True)
     assert made.apply(OLD).error is None
     return made
 
