@@ -141,8 +141,7 @@ def _failed(
         return mine.ended(End.INTERRUPTED, reason="given up by an interrupt")
     if done is not None and done.lost:
         return mine.ended(End.FAILED, reason=reason, hint=hint)
-    unchanged = not done.touched if done else progress.previous == ready.current
-    if unchanged:
+    if progress.previous == ready.current and not (done and done.touched):
         return mine.ended(End.FAILED, reason=f"{reason}; nothing was changed there", hint=hint)
     failed = progress.at(Phase.FAILED, reason)
     if progress.previous is None:
