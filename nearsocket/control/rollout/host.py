@@ -147,6 +147,8 @@ def _failed(
     if progress.previous is None:
         with mine.phase("mark"):
             _note_down(place, failed)
+        with mine.phase("verify"):  # what runs there is told, though nothing follows from it
+            mine.report = _proven(mine.report, _judged(job, place, ready))
         none = "nothing was in force before, so there is nothing to go back to: it is left as it is"
         return mine.ended(End.FAILED, reason=f"{reason}; {none}", hint=hint)
     with mine.phase("roll back"), loading(ready.loads):
