@@ -14,6 +14,11 @@ SUFFIX, SCHEMA = ".verdict.json", "nearsocket.verdict/1"
 METRICS = f"{VAR}/metrics"
 
 
+def reserved(name: str) -> bool:
+    """Whether a folder or a slice of Nearsocket's own has that name, so that no replica can: `shm`, and the probes' own."""
+    return name in ("shm", "probe") or name.startswith("probe-")
+
+
 def replica_folder(replica: str) -> str:
     """The replica's folder of this boot."""
     return f"{RUN}/{replica}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nearsocket.onhost.collect import (
     containers,
+    defined,
     driver,
     generation,
     kernel,
@@ -41,6 +42,8 @@ JOBS = (
     Job("nvidia.smi", driver.smi, 16),
     Job("docker.info", containers.docker_info),
     Job("containers", containers.containers, 20),
+    Job("containers.stopped", defined.stopped, 18),
+    Job("compose", defined.compose, after=("containers", "containers.stopped")),
     Job("images", containers.images, 12, after=("containers",)),
     Job("containers.scopes", scopes.scopes, 18),
     Job("driver.files", driver.files),
@@ -61,6 +64,7 @@ JOBS = (
     Job("generation", generation.generation),
     Job("verdicts", verdicts.verdicts),
     Job("units", units.units, 18),
+    Job("units.at-rest", defined.units_at_rest, 18),
     Job("timers", units.timers),
     Job("nccl.conf", ncclconf.conf, 8, after=("processes",)),
     Job("nccl.logs", ncclfiles.logs, 10, after=("processes",)),
