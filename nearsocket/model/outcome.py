@@ -78,7 +78,8 @@ class Outcome:
     """One apply's result. `error`: why it was refused or failed; `wrote`: whether anything was written before.
 
     `number`, `previous`: generations after and before. `diff`: unified, what is changed, secrets masked. `states`: unit to
-    `active (running)`. `timings`: step to seconds. `probes`: what proving the path of replicas before their start came to.
+    `active (running)`. `timings`: step to seconds. `frozen`: a dry run's word on why the real one would be refused.
+    `probes`: what proving the path of replicas before their start came to.
     """
 
     dry: bool
@@ -93,6 +94,7 @@ class Outcome:
     error: Optional[str] = None
     hint: Optional[str] = None
     wrote: bool = False
+    frozen: Optional[str] = None
     probes: tuple[Probed, ...] = ()
 
     def to_json(self) -> str:

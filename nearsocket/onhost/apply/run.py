@@ -28,9 +28,11 @@ from nearsocket.onhost.apply import (
     lock,
     parts,
     pathprobe,
+    progress,
     proven,
     replicas,
     rollback,
+    startproof,
     state,
     steps,
     values,
@@ -112,15 +114,19 @@ def _locked(
     outcome = Outcome(order.dry, job.number, found.number, manifest.digest, changes, text, todo.notes)
     if order.dry:
         frozen = freeze.in_force(tree, order.freeze)
-        outcome = dataclasses.replace(outcome, notes=(*outcome.notes, *([f"{frozen}; a change is refused"] if frozen else [])))
+        refused = f"{frozen}; a change is refused" if frozen else None
+        outcome = dataclasses.replace(outcome, notes=(*outcome.notes, *([refused] if refused else [])), frozen=refused)
     elif todo.nothing:
         steps.discard(found, tree)
         proven.sweep(tree, systemctl)
         journal.clear(tree)
+        progress.write(tree, order.rollout and order.rollout.at(progress.done(order)))
     else:
         overridden = freeze.pass_or_refuse(tree, order.freeze, order.override_freeze, holder)
         outcome = dataclasses.replace(outcome, notes=(*outcome.notes, *([overridden] if overridden else [])))
-        outcome = _carried_out(outcome, job, tree, systemctl, clock)
+        progress.write(tree, order.rollout)
+        outcome = _carried_out(outcome, _one_by_one(order, job, tree, clock), tree, systemctl, clock)
+        outcome = progress.conclude(tree, order, outcome)
     return dataclasses.replace(outcome, states=_states(systemctl, job), timings=clock.timings)
 
 
@@ -213,6 +219,19 @@ def _with_probes(outcome: Outcome, prober: Optional[Prober]) -> Outcome:
     hint = "nearsocket audit; docs/probe.md; `probe: {before_start: never}` starts it all the same" if broken else outcome.hint
     notes = (*outcome.notes, *pathprobe.notes(prober.found))
     return dataclasses.replace(outcome, notes=notes, probes=tuple(prober.found), hint=hint)
+
+
+def _one_by_one(order: Order, job: Job, tree: Tree, clock: Clock) -> Job:
+    """The job with a look at each replica as it is up, where the order asks for that."""
+    stop_at = order.one_by_one
+    if stop_at is None:
+        return job
+
+    def after(unit: str) -> Optional[str]:
+        clock.done(f"unit {unit}")
+        return startproof.problem(tree, job.generation.manifest, unit, stop_at)
+
+    return dataclasses.replace(job, after=after)
 
 
 def _states(systemctl: Systemctl, job: Job) -> Mapping[str, str]:

@@ -20,7 +20,7 @@ from nearsocket.onhost.apply.pathprobe import Prober
 from nearsocket.onhost.apply.state import State
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
-from nearsocket.onhost.apply.units import bring_up
+from nearsocket.onhost.apply.units import After, bring_up
 from nearsocket.onhost.apply.work import Work
 from nearsocket.onhost.collect.command import CommandTimeout
 
@@ -36,7 +36,9 @@ class Interrupted(Exception):
 @dataclass(frozen=True)
 class Job:
     """One apply's work: what is to be in force under which number (`there`: its folder exists), by which program. `prober`: what
-    proves the paths that are due (None: nothing does)."""
+    proves the paths that are due (None: nothing does). `after`: units start one after another, and what it says of one that is up
+    stops those behind it.
+    """
 
     todo: Work
     found: State
@@ -45,6 +47,7 @@ class Job:
     there: bool
     program: bytes
     prober: Optional[Prober] = None
+    after: Optional[After] = None
 
 
 def said(error: Exception) -> str:
@@ -123,7 +126,7 @@ def _after(job: Job, tree: Tree, systemctl: Systemctl, plan: Journal, done: Call
     adopt.watch(systemctl, todo.handovers)
     problem = adopt.take(systemctl, todo.handovers)
     if problem is None:
-        problem, plan = bring_up(tree, systemctl, todo, plan, job.prober)
+        problem, plan = bring_up(tree, systemctl, todo, plan, job.prober, job.after)
     if problem and todo.handovers:
         problem = "; ".join(filter(None, [problem, adopt.put_back(tree, systemctl, todo.handovers)]))
     done("units")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Optional
 
 from nearsocket.model.probe.path import DueProbe
@@ -13,14 +14,23 @@ from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.apply.work import Work
 
+#: Called with each unit that is up where units come one after another: what is wrong with it, which stops those behind it.
+After = Callable[[str], Optional[str]]
+
 
 def bring_up(
-    tree: Tree, systemctl: Systemctl, todo: Work, plan: Journal, prober: Optional[Prober] = None
+    tree: Tree,
+    systemctl: Systemctl,
+    todo: Work,
+    plan: Journal,
+    prober: Optional[Prober] = None,
+    after: Optional[After] = None,
 ) -> tuple[Optional[str], Journal]:
     """What a unit failed with (None: all well), and what is left of the journal.
 
     Units restart one after another and stop at the first failure, so that the others go on serving; new ones start side by side.
-    `prober` proves the paths that are due, each while its unit is down.
+    `prober` proves the paths that are due, each while its unit is down. `after`: new ones start one after another too, and one of
+    which it says something is still to be restarted: the next apply gives it another start.
     Raises OSError, CommandTimeout.
     """
     for entry in todo.restart:
@@ -35,9 +45,12 @@ def bring_up(
             return f"{entry.unit} did not restart: {problem}", plan
         plan = dataclasses.replace(plan, restart=tuple(e for e in plan.restart if e.unit != entry.unit))
         journal.write(tree, plan)
+        problem = after(entry.unit) if after else None
+        if problem:
+            return problem, _again_later(tree, plan, dataclasses.replace(entry, before=None))
     # One after another, and before any of them starts: what is measured side by side is not what is measured.
     refused = {name: prober.refusal(pathprobe.of(todo, name)) if prober else None for name in todo.start}
-    started = _start(systemctl, (*(name for name in todo.start if not refused[name]), *todo.wait))
+    started, plan = _start_all(tree, systemctl, plan, (*(name for name in todo.start if not refused[name]), *todo.wait), after)
     problems = [*(f"{name} is not started: {why}" for name, why in refused.items() if why), *([started] if started else [])]
     if problems:
         return "; ".join(problems), plan
@@ -55,6 +68,29 @@ def _again(systemctl: Systemctl, entry: Restart, prober: Optional[Prober], due: 
         or (prober.refusal(due) if prober else None)
         or _start(systemctl, (entry.unit,))
     )
+
+
+def _start_all(
+    tree: Tree, systemctl: Systemctl, plan: Journal, names: tuple[str, ...], after: Optional[After]
+) -> tuple[Optional[str], Journal]:
+    """Start them side by side, or with `after` one after another up to the first of which it says something."""
+    if after is None:
+        return _start(systemctl, names), plan
+    for name in names:
+        problem = _start(systemctl, (name,))
+        if problem:
+            return problem, plan
+        problem = after(name)
+        if problem:
+            return problem, _again_later(tree, plan, Restart(name))
+    return None, plan
+
+
+def _again_later(tree: Tree, plan: Journal, entry: Restart) -> Journal:
+    """The journal with a restart that is still to come."""
+    left = dataclasses.replace(plan, restart=(*plan.restart, entry))
+    journal.write(tree, left)
+    return left
 
 
 def _start(systemctl: Systemctl, names: tuple[str, ...]) -> Optional[str]:
