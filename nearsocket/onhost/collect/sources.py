@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nearsocket.onhost.collect import (
+    baselines,
     containers,
     driver,
     generation,
@@ -60,6 +61,7 @@ JOBS = (
     Job("tuned", kernel.tuned),
     Job("generation", generation.generation),
     Job("verdicts", verdicts.verdicts),
+    Job("baselines", baselines.baselines),
     Job("units", units.units, 18),
     Job("timers", units.timers),
     Job("nccl.conf", ncclconf.conf, 8, after=("processes",)),
