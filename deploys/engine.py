@@ -6,4 +6,4 @@ from nearsocket import paths
 from nearsocket.control.deploy import converge_host
 from nearsocket.model.order import Part
 
-converge_host(host, paths.templates_folder(), Part.ENGINE)
+converge_host(host, paths.templates_folder(), Part.ENGINE, checks_folder=paths.checks_folder())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nearsocket.control import audit, planning, program, snapshots
+from nearsocket.control.firstlook import FirstLook
 from nearsocket.control.record import who
 from nearsocket.control.render import render
 from nearsocket.control.target import Target
@@ -51,7 +52,7 @@ class Leave:
 class Prepared:
     """One host, read and planned: its generation, what is installed, and the order that would make it real.
 
-    `order` None: the host is as it should be.
+    `order` None: the host is as it should be. `handovers`: engines of others that run on or are taken over.
     """
 
     target: Target
@@ -59,22 +60,36 @@ class Prepared:
     generation: Generation
     installed: Installed
     order: Order | None
+    handovers: tuple[Handover, ...] = ()
 
 
-def survey(target: Target, way: Transport, timeout_s: float) -> Snapshot:
-    """The host's snapshot with what is installed there, by one exec. Raises TransportError."""
+def survey(
+    target: Target, way: Transport, timeout_s: float, children: Children | None = None, wait_s: float | None = None
+) -> Snapshot:
+    """The host's snapshot with what is installed there, by one exec. Raises TransportError.
+
+    `wait_s`: an apply at work there is waited for so long; without it the host is read as it is at that moment.
+    """
     own_s = max(1.0, timeout_s - min(10.0, timeout_s / 4))
-    sent = program.payload(["survey", "--timeout", f"{own_s:g}", "--host", target.name])
-    words = audit.command(target)
-    return snapshots.asked(lambda: way.run(words, audit.password_line(target.sudo) + sent, timeout_s, Children()), target.name)
+    waits = ["--lock-wait", f"{wait_s:g}"] if wait_s is not None else []
+    sent = audit.password_line(target.sudo) + program.payload(["survey", "--timeout", f"{own_s:g}", "--host", target.name, *waits])
+    words, limit_s = audit.command(target), timeout_s + (wait_s or 0.0)
+    return snapshots.asked(lambda: way.run(words, sent, limit_s, children or Children()), target.name)
 
 
 def prepare(
-    target: Target, snapshot: Snapshot, record: Record, leave: Leave, templates: Path, part: Part | None = None
+    target: Target,
+    snapshot: Snapshot,
+    record: Record,
+    leave: Leave,
+    templates: Path,
+    part: Part | None = None,
+    first: FirstLook | None = None,
 ) -> Prepared:
     """Plan and render for the host as it was read, by the templates of that folder. Pure but for reading them.
 
-    Raises NearsocketError, one line, where the plan is refused or the host holds what is somebody else's.
+    `first`: how a host that has nothing of ours yet is audited before. Raises NearsocketError, one line, where the plan or a new
+    host is refused or the host holds what is somebody else's.
     """
     if target.settings is None:
         raise UsageError(
@@ -85,15 +100,17 @@ def prepare(
     made = plan(host, target.settings)
     generation = render(made, record, templates)
     installed = _installed(snapshot)
+    if first is not None and installed.number is None and made.managed and part in (None, Part.ENGINE):
+        first.refuse(host)
     here, _ = planning.in_force(host)
     adopt = {replica.name: replica.adopt for replica in target.settings.replicas if replica.adopt}
     given = handovers(host, generation.manifest.replicas, adopt, here) if part in (None, Part.ENGINE) else ()
     _refuse_held(host, generation, installed, here, given)
     at_once = any(one.how is Adopt.NOW for one in given)
     if part is None and not at_once and installed.clean and installed.digest == generation.manifest.digest:
-        return Prepared(target, made, generation, installed, None)
+        return Prepared(target, made, generation, installed, None, given)
     order = with_leave(Order(generation, part=part, reload_risk=reload_risk(host), handovers=given), leave)
-    return Prepared(target, made, generation, installed, order)
+    return Prepared(target, made, generation, installed, order, given)
 
 
 def with_leave(order: Order, leave: Leave) -> Order:
@@ -108,14 +125,14 @@ def with_leave(order: Order, leave: Leave) -> Order:
     )
 
 
-def apply(target: Target, way: Transport, order: Order, dry: bool = False) -> Outcome:
+def apply(target: Target, way: Transport, order: Order, dry: bool = False, children: Children | None = None) -> Outcome:
     """Carry out the order by one exec. Raises TransportError where there is no answer."""
     sent = program.payload(
         ["apply", "--holder", who(os.environ)],
         dataclasses.replace(order, dry=dry, freeze=target.freeze).to_json().encode(),
     )
     limit_s = order.lock_wait_s + (_OWN_S if dry else limit(target))
-    answer = way.run(audit.command(target), audit.password_line(target.sudo) + sent, limit_s, Children())
+    answer = way.run(audit.command(target), audit.password_line(target.sudo) + sent, limit_s, children or Children())
     return _outcome(answer)
 
 

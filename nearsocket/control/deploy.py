@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import io
 import sys
 from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import click
 from pyinfra.api.command import FunctionCommand
@@ -17,38 +19,44 @@ from pyinfra.api.host import Host as PyinfraHost
 from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 
-from nearsocket.control import converge, pyinfra_inventory, schema
+from nearsocket.control import checks, converge, pyinfra_inventory, schema
 from nearsocket.control.converge import Leave
+from nearsocket.control.firstlook import FirstLook
 from nearsocket.control.record import record
 from nearsocket.control.target import Target
 from nearsocket.control.through_pyinfra import OpenConnection
+from nearsocket.control.waivers import Waiver
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.order import Order, Part
 from nearsocket.model.outcome import Outcome
 from nearsocket.model.text import fault, one_line, visible
 
 
-def converge_host(host: PyinfraHost, templates: Path, part: Part | None = None) -> None:
+def converge_host(host: PyinfraHost, templates: Path, part: Part | None = None, checks_folder: Path | None = None) -> None:
     """Take the host to what the inventory says (`part`: that part of it), by the templates of that folder; nothing where it is so.
 
+    `checks_folder`: a host that has nothing of ours yet is audited by these checks before, and refused where they find what a
+    deploy does not cure (docs/apply.md). Hosts are changed one after another; the first that fails stops those behind it.
     Data: nearsocket_serve, nearsocket_replicas, nearsocket_tune (docs/fleet.md), nearsocket_timeout; allow_removals,
     accept_reload_risk, force. A host that is refused fails with one line and nothing written; the others go on.
     """
     with _failing_alone(host):
-        target, options = _target(host)
+        target, options, waivers = _target(host)
         leave = leave_of(options)
+        first = FirstLook(checks.load([checks_folder, *options.nearsocket_checks]), waivers) if checks_folder else None
         snapshot = converge.survey(target, OpenConnection(host), options.nearsocket_timeout)
         made_by = record(options.nearsocket_inventory or _inventory(host.state), datetime.now(UTC))
-        ready = converge.prepare(target, snapshot, made_by, leave, templates, part)
+        ready = converge.prepare(target, snapshot, made_by, leave, templates, part, first)
         if ready.order is None:
             _say(host, f"generation {ready.installed.number} is in force and as it should be; 0 changes")
         elif _shown(host, target, ready.order):
-            _carry_out(name=f"Nearsocket: {_title(part)}", target=target, order=ready.order)
+            serial = part in (None, Part.ENGINE)
+            _carry_out(name=f"Nearsocket: {_title(part)}", target=target, order=ready.order, serial=serial, _serial=serial)
 
 
 def roll_back_host(host: PyinfraHost) -> None:
     """Go back to the generation before, or to `--data generation=N`, after the host saw that its images and models are there."""
-    _one_order(host, "Nearsocket: go back to an earlier generation", lambda options: Order(number=options.generation))
+    _one_order(host, "Nearsocket: go back to an earlier generation", lambda options: Order(number=options.generation), serial=True)
 
 
 def remove_host(host: PyinfraHost) -> None:
@@ -56,13 +64,13 @@ def remove_host(host: PyinfraHost) -> None:
     _one_order(host, "Nearsocket: leave this host", lambda options: Order(remove=True, keep_engines=options.keep_engines))
 
 
-def _one_order(host: PyinfraHost, name: str, order_of: Callable[[schema.HostData], Order]) -> None:
+def _one_order(host: PyinfraHost, name: str, order_of: Callable[[schema.HostData], Order], serial: bool = False) -> None:
     """Carry out an order that rests on the data alone, shown before where a person is to see it."""
     with _failing_alone(host):
-        target, options = _target(host)
+        target, options, _ = _target(host)
         order = converge.with_leave(order_of(options), leave_of(options))
         if _shown(host, target, order):
-            _carry_out(name=name, target=target, order=order)
+            _carry_out(name=name, target=target, order=order, serial=serial, _serial=serial)
 
 
 def leave_of(options: schema.HostData) -> Leave:
@@ -98,13 +106,27 @@ def _shown(host: PyinfraHost, target: Target, order: Order) -> bool:
 
 
 @operation(is_idempotent=True)
-def _carry_out(target: Target, order: Order) -> Generator[FunctionCommand, None, None]:
+def _carry_out(target: Target, order: Order, serial: bool) -> Generator[FunctionCommand, None, None]:
     """The one apply."""
-    yield FunctionCommand(_apply, (target, order), {})
+    yield FunctionCommand(_apply, (target, order, serial), {})
 
 
-def _apply(state: State, host: PyinfraHost, target: Target, order: Order) -> bool:  # noqa: ARG001 - pyinfra gives both or none
-    """pyinfra's way of calling: whether it went well."""
+#: The host that failed in a run of pyinfra's, by the run. pyinfra's own `_serial` goes on behind a failure.
+_failed: WeakKeyDictionary[State, str] = WeakKeyDictionary()
+
+
+def _apply(state: State, host: PyinfraHost, target: Target, order: Order, serial: bool) -> bool:
+    """pyinfra's way of calling: whether it went well. `serial`: not at all where a host before it failed."""
+    if serial and state in _failed:
+        _say(host, f"not touched: {_failed[state]} failed")
+        return False
+    good = _applied(host, target, order)
+    if serial and not good:
+        _failed[state] = target.name
+    return good
+
+
+def _applied(host: PyinfraHost, target: Target, order: Order) -> bool:
     try:
         outcome = converge.apply(target, OpenConnection(host), order)
     except NearsocketError as error:
@@ -114,10 +136,11 @@ def _apply(state: State, host: PyinfraHost, target: Target, order: Order) -> boo
     return outcome.error is None
 
 
-def _target(host: PyinfraHost) -> tuple[Target, schema.HostData]:
+def _target(host: PyinfraHost) -> tuple[Target, schema.HostData, tuple[Waiver, ...]]:
     data: dict[str, Any] = host.data.dict()
-    target, _ = pyinfra_inventory.member(host.name, "ssh", list(host.groups), data, "pyinfra data")
-    return target, schema.read_data(data, "pyinfra data")
+    target, entries = pyinfra_inventory.member(host.name, "ssh", list(host.groups), data, "pyinfra data")
+    waivers = tuple(entry.waiver(entry.host or glob.escape(target.name)) for entry in entries)
+    return target, schema.read_data(data, "pyinfra data"), waivers
 
 
 def _asks() -> bool:

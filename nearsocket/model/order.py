@@ -16,6 +16,8 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.freeze import Freeze
 from nearsocket.model.generation import Generation
 from nearsocket.model.handover import Handover
+from nearsocket.model.rollout import progress
+from nearsocket.model.rollout.progress import Progress
 from nearsocket.model.text import one_line
 
 SCHEMA = "nearsocket.order/1"
@@ -29,6 +31,14 @@ class Part(str, enum.Enum):
     IMAGE = "image"
 
 
+class StopAt(str, enum.Enum):
+    """Where replicas start one after another: which proof of one stops those behind it. UNKNOWN: a failure, and none at all."""
+
+    NOTHING = "nothing"
+    FAILURE = "failure"
+    UNKNOWN = "unknown"
+
+
 @dataclass(frozen=True)
 class Order:
     """One apply. `generation` None: go back to generation `number` (None: the one before). `part`: only that part of it.
@@ -39,6 +49,8 @@ class Order:
     `lock_wait_s`: how long to wait for another apply on the same host. `freeze`: the inventory's; `override_freeze`: why a frozen
     host is to be changed all the same. `remove`: leave this host, whatever else is said; `keep_engines`: the engines
     run on. `handovers`: engines that run and are taken over.
+    `one_by_one`: replicas start one after another too, and what a start's proof says may stop those behind it. `rollout`: this
+    host's part of one, written down before the first change and after the last.
     """
 
     generation: Optional[Generation] = None
@@ -55,6 +67,8 @@ class Order:
     remove: bool = False
     keep_engines: bool = False
     handovers: tuple[Handover, ...] = ()
+    one_by_one: Optional[StopAt] = None
+    rollout: Optional[Progress] = None
 
     def to_json(self) -> str:
         """One line."""
@@ -76,6 +90,8 @@ class Order:
             "remove": self.remove,
             "keep_engines": self.keep_engines,
             "handovers": [handover.to_value(entry) for entry in self.handovers],
+            "one_by_one": self.one_by_one.value if self.one_by_one else None,
+            "rollout": self.rollout.value() if self.rollout else None,
         }
         return json.dumps(value, sort_keys=True) + "\n"
 
@@ -90,6 +106,8 @@ def from_json(text: str) -> Order:
         made = _generation(manifest, contents) if manifest is not None else None
         value["handovers"] = tuple(handover.from_value(entry) for entry in value["handovers"])
         value["freeze"] = freeze.from_value(value["freeze"])
+        value["rollout"] = progress.from_value(value["rollout"]) if value["rollout"] is not None else None
+        value["one_by_one"] = StopAt(value["one_by_one"]) if value["one_by_one"] is not None else None
         value["part"] = Part(value["part"]) if value["part"] is not None else None
         return Order(generation=made, **value)
     except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:

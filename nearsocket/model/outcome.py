@@ -76,7 +76,7 @@ class Outcome:
     """One apply's result. `error`: why it was refused or failed; `wrote`: whether anything was written before.
 
     `number`, `previous`: generations after and before. `diff`: unified, what is changed, secrets masked. `states`: unit to
-    `active (running)`. `timings`: step to seconds.
+    `active (running)`. `timings`: step to seconds. `frozen`: a dry run's word on why the real one would be refused.
     """
 
     dry: bool
@@ -91,6 +91,7 @@ class Outcome:
     error: Optional[str] = None
     hint: Optional[str] = None
     wrote: bool = False
+    frozen: Optional[str] = None
 
     def to_json(self) -> str:
         """One line."""

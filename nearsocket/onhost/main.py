@@ -1,4 +1,5 @@
-"""The program's entry on a server. `collect` and `survey` print one snapshot as JSON, `apply` reads an order and prints an outcome;
+"""The program's entry on a server. `collect` and `survey` print one snapshot as JSON, `apply` reads an order and prints an outcome,
+`rollout-mark` writes down how far a rollout is here;
 `image` applies the patch kit or builds the image; `fingerprint`, `relief`, `wait-health`, `verify` and `watch` are what units
 call; `verdicts` judges running replicas for a person; `probe`, `baseline` and `prefill` measure.
 """
@@ -17,7 +18,8 @@ from nearsocket.onhost import options
 #: EX_OSERR of sysexits.h: this host could not do it.
 EXIT_FAILED = 71
 USAGE = (
-    "usage: collect|survey [--timeout SECONDS] [--host NAME], apply [--holder WHO], fingerprint --replica NAME, "
+    "usage: collect [--timeout SECONDS] [--host NAME], survey (as collect) [--lock-wait SECONDS], apply [--holder WHO], "
+    "rollout-mark [--lock-wait SECONDS], fingerprint --replica NAME, "
     "relief --replica NAME [--policy POLICY] [--nodes LIST] [--timeout SECONDS], "
     "wait-health --replica NAME [--url URL] [--timeout SECONDS], verify --replica NAME, watch, "
     "verdicts [--replica NAME] [--timeout SECONDS], probe, prefill, baseline --digest DIGEST [--keep yes]"
@@ -58,6 +60,12 @@ def _run(words: Sequence[str]) -> int:
         outcome = entry.apply_order(sys.stdin.buffer.read(), given.get("holder", "nearsocket apply"), given.get("root", "/"))
         _write(outcome.to_json().encode("ascii"))
         return 0
+    if action == "rollout-mark":
+        from nearsocket.model.rollout.progress import LARGEST_BYTES
+        from nearsocket.onhost.apply import progress
+
+        progress.main(rest, sys.stdin.buffer.read(LARGEST_BYTES + 1))
+        return 0
     if action == "fingerprint":
         from nearsocket.onhost import fingerprint
 
@@ -90,9 +98,13 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _collect(rest: Sequence[str], survey: bool) -> int:
-    given = options.parse(rest, ("timeout", "host", "root"))
+    given = options.parse(rest, ("timeout", "host", "root", *(["lock-wait"] if survey else [])))
     from nearsocket.onhost.collect.whole import collect
 
+    if "lock-wait" in given:
+        from nearsocket.onhost.apply import entry
+
+        entry.idle(given.get("root", "/"), options.seconds(given["lock-wait"], 0, 86400))
     snapshot = collect(options.seconds(given.get("timeout", "60"), 1, 3600), given.get("host"))
     if survey:
         from nearsocket.onhost.apply import entry

@@ -46,18 +46,7 @@ class PyinfraSsh(Transport):
 
         logging.getLogger("pyinfra").addHandler(logging.NullHandler())  # its warnings come back as one line here
         ssh = self.ssh
-        data = {
-            "ssh_hostname": ssh.hostname,
-            "ssh_user": ssh.user,
-            "ssh_port": ssh.port,
-            "ssh_key": ssh.key,
-            "ssh_key_password": ssh.key_password,
-            "ssh_password": ssh.password,
-            "ssh_config_file": ssh.config_file,
-            "ssh_known_hosts_file": ssh.known_hosts_file,
-            "ssh_strict_host_key_checking": ssh.strict_host_key_checking,
-        }
-        inventory = Inventory(([(ssh.hostname, {key: value for key, value in data.items() if value is not None})], {}))
+        inventory = Inventory(([(ssh.hostname, host_data(ssh))], {}))
         connect_s = max(1, round(min(ssh.connect_timeout_s or DEFAULT_CONNECT_TIMEOUT_S, timeout_s)))
         state = State(inventory, Config(CONNECT_TIMEOUT=connect_s))
         return NearsocketConnector(state, next(iter(inventory)))
@@ -69,6 +58,22 @@ class PyinfraSsh(Transport):
             connector.connect()
         except (PyinfraError, OSError) as error:
             raise connect_error(str(error), self.ssh.hostname) from None
+
+
+def host_data(ssh: Ssh) -> dict[str, Any]:
+    """pyinfra's `ssh_*` data of a host: what is not said is left out."""
+    data = {
+        "ssh_hostname": ssh.hostname,
+        "ssh_user": ssh.user,
+        "ssh_port": ssh.port,
+        "ssh_key": ssh.key,
+        "ssh_key_password": ssh.key_password,
+        "ssh_password": ssh.password,
+        "ssh_config_file": ssh.config_file,
+        "ssh_known_hosts_file": ssh.known_hosts_file,
+        "ssh_strict_host_key_checking": ssh.strict_host_key_checking,
+    }
+    return {key: value for key, value in data.items() if value is not None}
 
 
 #: A piece of pyinfra's or paramiko's text, the trouble, and what to do.

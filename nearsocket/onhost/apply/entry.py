@@ -11,14 +11,14 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.outcome import Outcome
 from nearsocket.model.snapshot import Snapshot, Source, SourceStatus
 from nearsocket.model.text import one_line
-from nearsocket.onhost.apply import guard, steps
+from nearsocket.onhost.apply import guard, lock, progress, steps
 from nearsocket.onhost.apply.run import apply, installed
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.command import CommandTimeout
 
-#: The source that a survey adds to a snapshot.
-INSTALLED = "installed"
+#: The sources that a survey adds to a snapshot.
+INSTALLED, ROLLOUT = "installed", "rollout"
 
 
 def own_program() -> bytes:
@@ -33,11 +33,21 @@ def apply_order(text: bytes, holder: str, root: str) -> Outcome:
     return apply(given, own_program(), Tree(Path(root)), Systemctl(), one_line(holder, 120), lambda: guard.look(root))
 
 
+def idle(root: str, wait_s: float) -> None:
+    """Returns once no apply is at work on this host. Raises NearsocketError, which names who is, where `wait_s` is over."""
+    with lock.shared(Tree(Path(root)), wait_s):
+        pass
+
+
 def with_installed(snapshot: Snapshot, root: str) -> Snapshot:
-    """The snapshot with the source `installed`: what is in force, and whether the apply of the same would find nothing to do."""
+    """The snapshot with the source `installed`: what is in force, and whether the apply of the same would find nothing to do.
+
+    And with `rollout`: how far the last rollout is here; absent where there was none.
+    """
+    tree = Tree(Path(root))
     try:
-        found = installed(own_program(), Tree(Path(root)), Systemctl())
+        found = installed(own_program(), tree, Systemctl())
         source = Source(SourceStatus.OK, data=dataclasses.asdict(found))
     except (OSError, CommandTimeout, NearsocketError) as error:
         source = Source(SourceStatus.ERROR, reason=one_line(steps.said(error), 300))
-    return dataclasses.replace(snapshot, sources={**snapshot.sources, INSTALLED: source})
+    return dataclasses.replace(snapshot, sources={**snapshot.sources, INSTALLED: source, ROLLOUT: progress.source(tree)})

@@ -26,6 +26,8 @@ from nearsocket.onhost.apply import (
     leave,
     lock,
     parts,
+    progress,
+    proven,
     replicas,
     rollback,
     state,
@@ -98,14 +100,18 @@ def _locked(
     outcome = Outcome(order.dry, job.number, found.number, manifest.digest, changes, text, todo.notes)
     if order.dry:
         frozen = freeze.in_force(tree, order.freeze)
-        outcome = dataclasses.replace(outcome, notes=(*outcome.notes, *([f"{frozen}; a change is refused"] if frozen else [])))
+        refused = f"{frozen}; a change is refused" if frozen else None
+        outcome = dataclasses.replace(outcome, notes=(*outcome.notes, *([refused] if refused else [])), frozen=refused)
     elif todo.nothing:
         steps.discard(found, tree)
         journal.clear(tree)
+        progress.write(tree, order.rollout and order.rollout.at(progress.done(order)))
     else:
         overridden = freeze.pass_or_refuse(tree, order.freeze, order.override_freeze, holder)
         outcome = dataclasses.replace(outcome, notes=(*outcome.notes, *([overridden] if overridden else [])))
-        outcome = _carried_out(outcome, job, tree, systemctl, clock)
+        progress.write(tree, order.rollout)
+        outcome = _carried_out(outcome, _one_by_one(order, job, tree, clock), tree, systemctl, clock)
+        outcome = progress.conclude(tree, order, outcome)
     return dataclasses.replace(outcome, states=_states(systemctl, job), timings=clock.timings)
 
 
@@ -185,6 +191,19 @@ def _carried_out(outcome: Outcome, job: Job, tree: Tree, systemctl: Systemctl, c
         return dataclasses.replace(outcome, number=tree.number(), error=cut.message, hint=cut.hint, wrote=cut.wrote)
     hint = "the generation is in force; look at the unit's journal, then run this again" if problem else None
     return dataclasses.replace(outcome, wrote=True, error=problem, hint=hint)
+
+
+def _one_by_one(order: Order, job: Job, tree: Tree, clock: Clock) -> Job:
+    """The job with a look at each replica as it is up, where the order asks for that."""
+    stop_at = order.one_by_one
+    if stop_at is None:
+        return job
+
+    def after(unit: str) -> Optional[str]:
+        clock.done(f"unit {unit}")
+        return proven.problem(tree, job.generation.manifest, unit, stop_at)
+
+    return dataclasses.replace(job, after=after)
 
 
 def _states(systemctl: Systemctl, job: Job) -> Mapping[str, str]:

@@ -34,7 +34,10 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """One apply's work: what is to be in force under which number (`there`: its folder exists), by which program."""
+    """One apply's work: what is to be in force under which number (`there`: its folder exists), by which program.
+
+    `after`: units start one after another, and what it says of one that is up stops those behind it.
+    """
 
     todo: Work
     found: State
@@ -42,6 +45,7 @@ class Job:
     number: int
     there: bool
     program: bytes
+    after: Optional[Callable[[str], Optional[str]]] = None
 
 
 def said(error: Exception) -> str:
@@ -119,7 +123,7 @@ def _after(job: Job, tree: Tree, systemctl: Systemctl, plan: Journal, done: Call
     adopt.watch(systemctl, todo.handovers)
     problem = adopt.take(systemctl, todo.handovers)
     if problem is None:
-        problem, plan = bring_up(tree, systemctl, todo, plan)
+        problem, plan = bring_up(tree, systemctl, todo, plan, job.after)
     if problem and todo.handovers:
         problem = "; ".join(filter(None, [problem, adopt.put_back(tree, systemctl, todo.handovers)]))
     done("units")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Optional
 
 from nearsocket.model import programs
+from nearsocket.model.rollout import progress
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}\Z")
 
@@ -61,6 +62,11 @@ class Tree:
     def adopted(self) -> Path:
         """Which engines of others were taken over, and what was done to them."""
         return self.at("/var/lib/nearsocket/adopted.json")
+
+    @property
+    def rollout(self) -> Path:
+        """How far a rollout is here."""
+        return self.at(progress.FILE)
 
     @property
     def aside(self) -> Path:

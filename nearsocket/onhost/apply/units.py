@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Optional
 
 from nearsocket.onhost.apply import journal
@@ -12,10 +13,13 @@ from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.apply.work import Work
 
 
-def bring_up(tree: Tree, systemctl: Systemctl, todo: Work, plan: Journal) -> tuple[Optional[str], Journal]:
+def bring_up(
+    tree: Tree, systemctl: Systemctl, todo: Work, plan: Journal, after: Optional[Callable[[str], Optional[str]]] = None
+) -> tuple[Optional[str], Journal]:
     """What a unit failed with (None: all well), and what is left of the journal.
 
     Units restart one after another and stop at the first failure, so that the others go on serving; new ones start side by side.
+    `after`: these start one after another too; it is called with each unit that is up, and says what is wrong with it.
     Raises OSError, CommandTimeout.
     """
     for entry in todo.restart:
@@ -33,9 +37,14 @@ def bring_up(tree: Tree, systemctl: Systemctl, todo: Work, plan: Journal) -> tup
             return f"{entry.unit} did not restart: {problem}", plan
         plan = dataclasses.replace(plan, restart=tuple(e for e in plan.restart if e.unit != entry.unit))
         journal.write(tree, plan)
-    problem = _start(systemctl, (*todo.start, *todo.wait))
-    if problem:
-        return problem, plan
+        problem = after(entry.unit) if after else None
+        if problem:
+            return problem, plan
+    starts = (*todo.start, *todo.wait)
+    for names in [(name,) for name in starts] if after else [starts]:
+        problem = _start(systemctl, names) or (after(names[0]) if after else None)
+        if problem:
+            return problem, plan
     problem = systemctl.stop(todo.stop)
     return (f"units that are gone did not stop: {problem}" if problem else None), plan
 

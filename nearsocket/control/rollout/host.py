@@ -1,0 +1,209 @@
+"""One host's turn: read it, do the work, prove it; where that goes wrong, back to what was, proven again, and said."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nearsocket.control.rollout import record
+from nearsocket.control.rollout.job import Done, Job, Judged, Place, Ready
+from nearsocket.control.transport import TransportError
+from nearsocket.model.errors import NearsocketError
+from nearsocket.model.rollout.progress import Phase, Progress
+from nearsocket.model.rollout.report import End, HostReport, ReplicaReport
+from nearsocket.model.text import fault, one_line
+
+#: Phases after which what is in force may be this rollout's work and not what was before it.
+_UNDERWAY = (Phase.BEGUN, Phase.APPLIED, Phase.FAILED)
+Loading = Callable[[frozenset[str]], contextlib.AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Course:
+    """The rollout as every host's turn needs it. `wait_s`: how long to wait for who else works on a host."""
+
+    id: str
+    job: str
+    by: str
+    started_at: str
+    wanted: Mapping[str, str]
+    wait_s: float
+
+    def begun(self, host: str, previous: str | None) -> Progress:
+        """The progress of a host whose work begins."""
+        return Progress(self.id, self.job, self.by, self.started_at, host, self.wanted, previous)
+
+
+@dataclass
+class _Turn:
+    """What is known of it so far."""
+
+    report: HostReport
+    stage: Callable[[str], None]
+    took_s: dict[str, float] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Do a phase; its time goes into the report."""
+        self.stage(name)
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.took_s[name] = round(time.monotonic() - began, 2)
+
+    def ended(self, end: End, **more: Any) -> HostReport:
+        """The host's report."""
+        return dataclasses.replace(self.report, end=end, took_s=dict(self.took_s), **more)
+
+
+def turn(
+    job: Job[Any], place: Place, course: Course, batch: int, loading: Loading, stage: Callable[[str], None] = lambda _phase: None
+) -> HostReport:
+    """The host's whole turn; every fault of the outside world is in the report. `stage` hears of each phase as it begins."""
+    name = place.target.name
+    mine = _Turn(HostReport(name, End.FAILED, batch, wanted=course.wanted.get(name)), stage)
+    try:
+        return _turn(job, place, course, mine, loading)
+    except NearsocketError as error:
+        return mine.ended(End.FAILED, reason=error.message, hint=error.hint)
+    except Exception as error:  # what nobody foresaw in a host's answer
+        return mine.ended(End.FAILED, reason=f"expected to work on this host, found: {fault(error)}")
+
+
+def _turn(job: Job[Any], place: Place, course: Course, mine: _Turn, loading: Loading) -> HostReport:
+    name = place.target.name
+    with mine.phase("survey"):
+        seen = job.survey(place, course.wait_s)
+    with mine.phase("prepare"):
+        ready = job.prepare(place, seen, ahead=False)
+    left = seen.left if seen.left and seen.left.id == course.id else None
+    previous = left.previous if left and left.phase in _UNDERWAY else ready.current
+    mine.report = _seen(mine.report, ready, previous)
+    if ready.wanted != course.wanted[name]:
+        raise NearsocketError(
+            f"expected the host as it was when the rollout began, found that it would come to {one_line(ready.wanted, 80)} now",
+            "look at what changed there (nearsocket plan), then begin anew: --anew",
+        )
+    progress = course.begun(name, previous)
+    done = None
+    if ready.pending:
+        with mine.phase("apply"), loading(ready.loads):
+            done = job.carry_out(place, ready, progress)
+        mine.report = _done(mine.report, done)
+        if done.error is not None:
+            return _failed(job, place, ready, progress, mine, done, done.error, done.hint, loading)
+    with mine.phase("verify"):
+        judged = _judged(job, place, ready)
+    mine.report = _proven(mine.report, judged)
+    if judged.problem is not None:
+        return _failed(job, place, ready, progress, mine, done, judged.problem, None, loading)
+    if ready.pending or left:
+        with mine.phase("mark"):
+            _mark(place, progress.at(Phase.VERIFIED))
+    return mine.ended(End.VERIFIED if ready.pending or left else End.CURRENT)
+
+
+def _mark(place: Place, progress: Progress) -> None:
+    try:
+        record.mark(place, progress)
+    except NearsocketError as error:
+        raise NearsocketError(
+            f"expected to write on the host that it is {progress.phase.value}, found: {error.message}", error.hint
+        ) from None
+
+
+def _judged(job: Job[Any], place: Place, ready: Ready[Any]) -> Judged:
+    """A host whose proof cannot be had is not proven."""
+    try:
+        return job.verify(place, ready)
+    except NearsocketError as error:
+        return Judged(problem=f"what runs could not be verified: {error.message}")
+
+
+def _failed(
+    job: Job[Any],
+    place: Place,
+    ready: Ready[Any],
+    progress: Progress,
+    mine: _Turn,
+    done: Done | None,
+    reason: str,
+    hint: str | None,
+    loading: Loading,
+) -> HostReport:
+    """Something is wrong: take the host back where this rollout changed it, prove that, and say it all plainly."""
+    if done is not None and done.lost:
+        return mine.ended(End.FAILED, reason=reason, hint=hint)
+    unchanged = not done.touched if done else progress.previous == ready.current
+    if unchanged:
+        return mine.ended(End.FAILED, reason=f"{reason}; nothing was changed there", hint=hint)
+    failed = progress.at(Phase.FAILED, reason)
+    if progress.previous is None:
+        with mine.phase("mark"):
+            _note_down(place, failed)
+        none = "nothing was in force before, so there is nothing to go back to: it is left as it is"
+        return mine.ended(End.FAILED, reason=f"{reason}; {none}", hint=hint)
+    with mine.phase("roll back"), loading(ready.loads):
+        back = _went_back(job, place, ready, failed)
+    if back.error is not None:
+        with mine.phase("mark"):
+            _note_down(place, failed)
+        told = f"{reason}; THE WAY BACK FAILED TOO: {back.error}"
+        return mine.ended(End.FAILED, reason=told, hint=back.hint, after=back.now)
+    mine.report = dataclasses.replace(mine.report, after=back.now, notes=(*mine.report.notes, *back.notes))
+    with mine.phase("verify again"):
+        judged = _judged(job, place, ready)
+    mine.report = _proven(mine.report, judged, back)
+    with mine.phase("mark"):
+        _note_down(place, progress.at(Phase.ROLLED_BACK if judged.problem is None else Phase.FAILED, reason))
+    if judged.problem is not None:
+        told = f"{reason}; it is back on {progress.previous}, and THAT IS NOT PROVEN EITHER: {judged.problem}"
+        return mine.ended(End.FAILED, reason=told, hint=hint)
+    return mine.ended(End.ROLLED_BACK, reason=reason, hint=hint)
+
+
+def _went_back(job: Job[Any], place: Place, ready: Ready[Any], failed: Progress) -> Done:
+    try:
+        return job.roll_back(place, ready, failed)
+    except NearsocketError as error:
+        lost = isinstance(error, TransportError)
+        return Done(None, error=error.message, hint=error.hint, lost=lost)
+
+
+def _note_down(place: Place, progress: Progress) -> None:
+    """What is written for whoever resumes; where it cannot be, the phase that stands there leads to the same."""
+    with contextlib.suppress(NearsocketError):
+        record.mark(place, progress)
+
+
+def _seen(report: HostReport, ready: Ready[Any], previous: str | None) -> HostReport:
+    replicas = tuple(ReplicaReport(name, before=ready.before.get(name)) for name in ready.replicas)
+    return dataclasses.replace(report, before=previous, after=ready.current, notes=ready.notes, replicas=replicas)
+
+
+def _done(report: HostReport, done: Done) -> HostReport:
+    notes = tuple(dict.fromkeys((*report.notes, *done.notes)))
+    after = report.after if done.lost else done.now
+    return dataclasses.replace(report, after=after, changes=done.changes, notes=notes, replicas=_worked(report, done))
+
+
+def _worked(report: HostReport, done: Done) -> tuple[ReplicaReport, ...]:
+    known = {one.name: one for one in report.replicas}
+    for name in (*done.did, *done.took_s):
+        known.setdefault(name, ReplicaReport(name))
+    return tuple(
+        dataclasses.replace(one, did=done.did.get(name, one.did), took_s=done.took_s.get(name, one.took_s))
+        for name, one in known.items()
+    )
+
+
+def _proven(report: HostReport, judged: Judged, back: Done | None = None) -> HostReport:
+    replicas = {one.name: one for one in (_worked(report, back) if back else report.replicas)}
+    for name, proof in judged.proofs.items():
+        replicas[name] = dataclasses.replace(replicas.get(name, ReplicaReport(name)), after=proof)
+    return dataclasses.replace(report, replicas=tuple(replicas.values()))

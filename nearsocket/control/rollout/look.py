@@ -1,0 +1,67 @@
+"""The look at every host before anything is changed on any: who answers, what would be done, which rollout was left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from nearsocket.control import workers
+from nearsocket.control.rollout.job import Job, Place, Ready, Seen
+from nearsocket.control.target import Target
+from nearsocket.control.transport import Transport, TransportError
+from nearsocket.control.transport.process import Children
+from nearsocket.model.errors import NearsocketError, UsageError
+from nearsocket.model.rollout.progress import Progress
+from nearsocket.model.text import fault
+
+
+@dataclass(frozen=True)
+class Looked:
+    """One host. `ready` None: it could not be read (`unreachable`), or it is refused; `reason` and `hint` say why."""
+
+    name: str
+    ready: Ready[Any] | None = None
+    left: Progress | None = None
+    reason: str | None = None
+    hint: str | None = None
+    unreachable: bool = False
+
+
+def look(
+    job: Job[Any],
+    targets: Sequence[Target],
+    ways: Mapping[str, Transport],
+    wait_s: float,
+    parallel: int,
+    children: Children,
+) -> dict[str, Looked]:
+    """Every host by its name, in the targets' order; `wait_s`: how long to wait for who works on a host."""
+    found: dict[int, Looked] = {}
+
+    def act(at: int) -> Looked:
+        return _one(job, Place(targets[at], ways[targets[at].name], children), wait_s)
+
+    with closing(workers.each(len(targets), act, parallel)) as answers:
+        found.update(answers)
+    return {targets[at].name: found[at] for at in range(len(targets))}
+
+
+def _one(job: Job[Any], place: Place, wait_s: float) -> Looked:
+    name, seen = place.target.name, None
+    try:
+        seen = job.survey(place, wait_s)
+        return Looked(name, job.prepare(place, seen, ahead=True), seen.left)
+    except UsageError:
+        raise
+    except TransportError as error:
+        return Looked(name, None, _left(seen), error.message, error.hint, unreachable=seen is None)
+    except NearsocketError as error:
+        return Looked(name, None, _left(seen), error.message, error.hint)
+    except Exception as error:  # one host must not take the others' results with it
+        return Looked(name, None, _left(seen), f"expected to plan for this host, found: {fault(error)}")
+
+
+def _left(seen: Seen | None) -> Progress | None:
+    return seen.left if seen else None
