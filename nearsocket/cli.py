@@ -41,6 +41,7 @@ COMMANDS = {
     "lab": Late("lab.cli:lab_group", "A two-socket virtual machine as a test host (in a checkout of the project)."),
     "list-checks": Late("nearsocket.commands.list_checks:list_checks", "List the checks: id, a mark on core ones, summary."),
     "probe": Late("nearsocket.commands.probe:probe_group", "Measure on a host: all-reduce, restart lottery, prompt reading."),
+    "rollout": Late("nearsocket.commands.rollout:rollout", "Change a fleet host by host, stopped at the first failure."),
     "verify": Late("nearsocket.commands.verify:verify", "Prove where the buffers of running replicas lie, as at their starts."),
     "plan": Late("nearsocket.commands.plan:plan", "Show what goes where on each host, what is written, and why."),
 }

@@ -139,7 +139,7 @@ def apply(target: Target, way: Transport, order: Order, dry: bool = False, child
 def limit(target: Target) -> float:
     """Seconds that an apply may take: each replica may be stopped, pulled and started in turn."""
     replicas = target.settings.replicas if target.settings else ()
-    return _OWN_S + _PULL_S + sum(replica.limits.start_s + replica.limits.stop_s for replica in replicas)
+    return _OWN_S + _PULL_S + sum(replica.limits.start_s + 3 * replica.limits.stop_s for replica in replicas)
 
 
 def reload_risk(host: Host) -> str | None:

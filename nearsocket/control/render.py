@@ -183,6 +183,7 @@ def _unit(plan: Plan, replica: ReplicaPlan, mount_unit: str | None, made: _Made)
         exec_start=container.exec_start(replica),
         wait_health=_words(programs.wait_health(name, start_record.health(replica), limits.start_s)),
         drain=_words(settings.hooks.drain),
+        wait_idle=_words(programs.wait_idle(name, start_record.reached(replica), replica.port, limits.stop_s)),
         undrain=_words(settings.hooks.undrain),
         stop=_words((*runtime, "stop", "-t", str(limits.stop_s), base)),
         forget=_words(("/usr/bin/rm", "-f", secrets)) if secrets else "",

@@ -52,18 +52,28 @@ def timeout_start_s(replica: ReplicaPlan) -> int:
 
 
 def timeout_stop_s(replica: ReplicaPlan) -> int:
-    """What systemd gives a stop."""
+    """What systemd gives each command of a stop."""
     return replica.settings.limits.stop_s + SPARE_S
+
+
+def whole_stop_s(replica: ReplicaPlan) -> int:
+    """What a stop may take: with a drain hook that, the wait until idle and the stop, else the stop alone."""
+    return timeout_stop_s(replica) * (3 if replica.settings.hooks.drain else 1)
 
 
 def window_s(replica: ReplicaPlan) -> int:
     """The time in which systemd counts starts: longer than all that it allows take, each at its own limit."""
     limits = replica.settings.limits
-    return (timeout_start_s(replica) + timeout_stop_s(replica) + limits.restart_delay_s) * (limits.restarts + 2)
+    return (timeout_start_s(replica) + whole_stop_s(replica) + limits.restart_delay_s) * (limits.restarts + 2)
 
 
 def health(replica: ReplicaPlan) -> str:
     """The address that answers 200 once the engine serves, as the host itself reaches it."""
+    host = reached(replica)
+    return f"http://{f'[{host}]' if ':' in host else host}:{replica.port}{replica.settings.health}"
+
+
+def reached(replica: ReplicaPlan) -> str:
+    """Where the host itself reaches the engine."""
     listen = replica.settings.listen
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen, f"[{listen}]" if ":" in listen else listen)  # noqa: S104 - a comparison
-    return f"http://{host}:{replica.port}{replica.settings.health}"
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen, listen)  # noqa: S104 - a comparison

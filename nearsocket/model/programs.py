@@ -11,6 +11,7 @@ people; the file has the same values.
 - verify: proves where the start's memory lies, behind health; `--policy` is for people, the file has it. Exit 0, or 2 where the
   policy stops or restarts a start that is proven far. `watch` looks at all running replicas again, by a timer. Exit 0.
 - wait-health: asks the engine's health address until it answers 200. Exit 0, or 2 when the time is over or the container is gone.
+- wait-idle: behind the drain hook, until the engine has no request left. Exit 0, or 1 when the time is over; the stop goes on.
 """
 
 from __future__ import annotations
@@ -57,6 +58,11 @@ def relief(replica: str, policy: Relief, nodes: str, timeout_s: int) -> tuple[st
 def wait_health(replica: str, url: str, timeout_s: int) -> tuple[str, ...]:
     """ExecStartPost: wait until the engine answers at `url`."""
     return (*PYTHON, PROGRAM, "wait-health", f"--replica={replica}", f"--url={url}", f"--timeout={timeout_s}")
+
+
+def wait_idle(replica: str, host: str, port: int, timeout_s: int) -> tuple[str, ...]:
+    """ExecStop behind the drain hook: wait until the engine has answered what it was asked."""
+    return (*PYTHON, PROGRAM, "wait-idle", f"--replica={replica}", f"--host={host}", f"--port={port}", f"--timeout={timeout_s}")
 
 
 def verify(replica: str, settings: Verify) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """The program's entry on a server. `collect` and `survey` print one snapshot as JSON, `apply` reads an order and prints an outcome,
-`rollout-mark` writes down how far a rollout is here; `reprovision` takes one step of a driver's upgrade;
-`image` applies the patch kit or builds the image; `fingerprint`, `relief`, `wait-health`, `verify` and `watch` are what units
-call; `verdicts` judges running replicas for a person; `probe`, `baseline` and `prefill` measure.
+`rollout-mark` writes down how far a rollout is here; `reprovision` takes one step of a driver's upgrade; `image` applies
+the patch kit or builds the image; `fingerprint`, `relief`,
+`wait-health`, `wait-idle`, `verify` and `watch` are what units call; `verdicts` judges running replicas for a person; `probe`,
+`baseline` and `prefill` measure.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ USAGE = (
     "usage: collect [--timeout SECONDS] [--host NAME], survey (as collect) [--lock-wait SECONDS], apply [--holder WHO], "
     "rollout-mark [--lock-wait SECONDS], reprovision, fingerprint --replica NAME, "
     "relief --replica NAME [--policy POLICY] [--nodes LIST] [--timeout SECONDS], "
-    "wait-health --replica NAME [--url URL] [--timeout SECONDS], verify --replica NAME, watch, "
+    "wait-health --replica NAME [--url URL] [--timeout SECONDS], "
+    "wait-idle --replica NAME --port PORT [--host HOST] [--timeout SECONDS], verify --replica NAME, watch, "
     "verdicts [--replica NAME] [--timeout SECONDS], probe, prefill, baseline --digest DIGEST [--keep yes]"
 )
 
@@ -97,6 +99,10 @@ def _run(words: Sequence[str]) -> int:
         from nearsocket.onhost import waithealth
 
         return waithealth.main(rest)
+    if action == "wait-idle":
+        from nearsocket.onhost import waitidle
+
+        return waitidle.main(rest)
     if action in ("probe", "baseline", "prefill"):
         _write(_measure(action, rest))
         return 0

@@ -13,6 +13,7 @@ from nearsocket.control.target import Target
 from nearsocket.control.transport import Transport, TransportError
 from nearsocket.control.transport.process import Children
 from nearsocket.model.errors import NearsocketError, UsageError
+from nearsocket.model.rollout.plan import Entry
 from nearsocket.model.rollout.progress import Progress
 from nearsocket.model.text import fault
 
@@ -65,3 +66,10 @@ def _one(job: Job[Any], place: Place, wait_s: float) -> Looked:
 
 def _left(seen: Seen | None) -> Progress | None:
     return seen.left if seen else None
+
+
+def planned(looked: Looked) -> Entry:
+    """The host as a plan for review has it; only where it is `ready`."""
+    ready = looked.ready
+    assert ready is not None
+    return Entry(looked.name, ready.current, ready.digest, ready.wanted, ready.fingerprint, ready.changes)

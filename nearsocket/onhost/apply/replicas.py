@@ -19,7 +19,7 @@ from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.command import CommandTimeout
 
 _ASK_S = 30.0
-_LISTENING = "0A"
+_ESTABLISHED, _LISTENING = "01", "0A"
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
@@ -105,7 +105,18 @@ def _container(systemctl: Systemctl, replica: ReplicaEntry) -> bool:
 
 def listener(tree: Tree, port: int) -> Optional[str]:
     """Who listens on that TCP port: `process 12 (name)`, or just that somebody does; None where nobody does."""
-    inodes = set()
+    inodes = {f"socket:[{inode}]" for inode in _sockets(tree, port, _LISTENING)}
+    return _holder(tree, inodes) if inodes else None
+
+
+def established(tree: Tree, port: int) -> int:
+    """How many open TCP connections have that port as their own: a server's side of them."""
+    return len(_sockets(tree, port, _ESTABLISHED))
+
+
+def _sockets(tree: Tree, port: int, state: str) -> list[str]:
+    """The inodes of this host's TCP sockets on that port in that state (proc(5), net/tcp)."""
+    inodes = []
     for table in ("tcp", "tcp6"):
         try:
             lines = tree.at(f"/proc/net/{table}").read_text(encoding="ascii", errors="replace").splitlines()[1:]
@@ -113,9 +124,9 @@ def listener(tree: Tree, port: int) -> Optional[str]:
             continue
         for line in lines:
             words = line.split()
-            if len(words) > 9 and words[3] == _LISTENING and int(words[1].rpartition(":")[2], 16) == port:
-                inodes.add(f"socket:[{words[9]}]")
-    return _holder(tree, inodes) if inodes else None
+            if len(words) > 9 and words[3] == state and int(words[1].rpartition(":")[2], 16) == port:
+                inodes.append(words[9])
+    return inodes
 
 
 def _holder(tree: Tree, sockets: set[str]) -> str:

@@ -121,7 +121,7 @@ def back(work: Work) -> Answer:
     if state.back and changing.done(state.phase):
         return Answer(Action.BACK, state, touched=True)
     goal = state.frm
-    state = kept.write(work.tree, state.at(Phase.UPGRADING, back=True))
+    state = kept.write(work.tree, state.at(Phase.UPGRADING, back=True, started=()))
     kept.hold_starts(work.tree, f"on the way back to {goal}")
     work.systemctl.stop(state.units)
     mine = family.of(work.apt.installed())
@@ -164,7 +164,7 @@ def after(work: Work) -> Answer:
 
 
 def start(work: Work) -> Answer:
-    """One replica up, proven by its start; until the first one, none may start. Nothing for one that did not run before."""
+    """One replica up, proven by its start. Until the first one none may start; one that did not run before is left down."""
     state = work.known()
     if state.phase is not Phase.PROVEN:
         raise NearsocketError(f"expected the driver to be proven before a replica starts, found {state.phase.value}", "--resume")
@@ -175,12 +175,12 @@ def start(work: Work) -> Answer:
     if entry.unit not in state.units:
         return Answer(Action.START, state, notes=(f"replica {entry.name} did not run before: it is left as it was",), touched=True)
     kept.let_start(work.tree)
-    if entry.unit not in state.started:
+    if entry.unit not in state.started or work.systemctl.show([entry.unit])[entry.unit].active != "active":
         work.systemctl.reset_failed([entry.unit])
         problem = work.systemctl.start([entry.unit])
         if problem:
             raise NearsocketError(f"expected {entry.unit} to start, found: {problem}", f"journalctl -u {entry.unit}")
-        state = kept.write(work.tree, dataclasses.replace(state, started=(*state.started, entry.unit)))
+        state = kept.write(work.tree, dataclasses.replace(state, started=tuple(dict.fromkeys((*state.started, entry.unit)))))
     stop_at = StopAt.FAILURE if work.order.accept_unknown else StopAt.UNKNOWN
     wrong = proven.problem(work.tree, here, entry.unit, stop_at)
     return Answer(Action.START, state, error=wrong, touched=True)

@@ -7,12 +7,16 @@ start an invocation id, and writes down every call.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nearsocket.model import programs
+from nearsocket.model import places, programs
+from nearsocket.model.finding import Evidence, Finding, Status
+from nearsocket.model.settings import OnFar
+from nearsocket.model.verdict import Held, Trigger, Verdict, Word
 from nearsocket.onhost.collect.command import Output
 
 UNITS = "/etc/systemd/system"
@@ -116,8 +120,42 @@ class FakeSystem:
             else:
                 state["active"][unit] = {"text": text, "id": f"{state['next']:032x}", "state": "active"}
                 state["next"] += 1
+                self._prove(unit, state)
         self._save(state)
         return Output(code, "", error)
+
+    def _prove(self, unit: str, state: dict[str, Any]) -> None:
+        """What a replica's ExecStartPost leaves: start.env, and its verdict by `proofs` (replica to a word; `none`: no verdict).
+
+        Nothing where the state has no `proofs`.
+        """
+        match = re.fullmatch(r"nearsocket-[a-z]+-(.+)\.service", unit)
+        if not match or "proofs" not in state:
+            return
+        name, start = match[1], f"start-{state['active'][unit]['id'][-8:]}"
+        state["active"][unit]["proof"] = word = state["proofs"].get(name, "near")
+        if state.get("mends") == name:
+            state["proofs"], state["mends"] = {}, ""  # a fault of one start: the next one is near
+        env = self.root / places.start_env(name).lstrip("/")
+        env.parent.mkdir(parents=True, exist_ok=True)
+        env.write_text(f'START_DIR="{places.replica_folder(name)}/{start}"\n')
+        file = self.root / places.verdict_file(name).lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if word != "none":
+            file.write_text(verdict_of(name, unit, start, word, Trigger.START).to_json())
+
+    def verdicts(self) -> dict[str, Any]:
+        """What the action `verdicts` says of what runs now."""
+        state, entries = self.state, []
+        generation = self.root / programs.CURRENT.lstrip("/") / "manifest.json"
+        replicas = json.loads(generation.read_text())["replicas"] if generation.exists() else []
+        for one in replicas:
+            running = state["active"].get(one["unit"])
+            word = running.get("proof", "none") if running else "none"
+            given = None if word == "none" else verdict_of(one["name"], one["unit"], "s", word, Trigger.HAND).value()
+            reason = None if given else "its unit is not running" if not running else "nothing of it can be read"
+            entries.append({"replica": one["name"], "verdict": given, "reason": reason})
+        return {"schema": "nearsocket.verdicts/1", "managed": [one["name"] for one in replicas], "replicas": entries}
 
     def _stop(self, words: list[str], state: dict[str, Any]) -> Output:
         for unit in words:
@@ -155,6 +193,24 @@ class FakeSystem:
             state["containers"] = [container for container in state["containers"] if container != name]
             self._save(state)
         return Output(0, "", "")
+
+
+_FINDINGS = {
+    "near": (Status.PASS, "16 ring buffers: all near node 1", None),
+    "far": (Status.FAIL, "16 ring buffers: 97 % of 151 MiB on node 0", "restart it"),
+    "unknown": (Status.UNKNOWN, "no ring buffer is mapped yet", "send it a request"),
+}
+
+
+def verdict_of(replica: str, unit: str, start: str, word: str, trigger: Trigger) -> Verdict:
+    """A verdict as a start's proof makes it."""
+    status, said, remedy = _FINDINGS[word]
+    finding = Finding("nccl.buffer-placement", status, replica, f"{replica}: {said}", (Evidence("numa_maps", said),), remedy)
+    held = {"near": Held.FORCE, "far": Held.LUCK}.get(word, Held.UNKNOWN)
+    moment = "2030-01-01T00:00:00Z"
+    return Verdict(
+        replica, unit, start, moment, moment, trigger, OnFar.WARN, Word(word), held, status, finding.summary, 2, 2, {}, (finding,)
+    )
 
 
 if __name__ == "__main__":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -27,6 +30,25 @@ class Engine:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated: int = 0
+    #: Requests that were taken and are not answered; those behind the first wait for the ranks.
+    taken: int = 0
+    counting: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextlib.contextmanager
+    def request(self) -> Iterator[None]:
+        """While the block runs, there is one request more."""
+        with self.counting:
+            self.taken += 1
+        try:
+            yield
+        finally:
+            with self.counting:
+                self.taken -= 1
+
+    @property
+    def running(self) -> int:
+        """Requests that the ranks work on."""
+        return min(self.taken, 1)
 
     def generate(self, text: str, new: int) -> dict[str, Any]:
         """Answer a prompt; the native answer with its meta_info. Raises RankError."""
@@ -57,7 +79,8 @@ class Engine:
             ("sglang:prompt_tokens_total", "counter", self.prompt_tokens),
             ("sglang:cached_tokens_total", "counter", self.cached_tokens),
             ("sglang:generation_tokens_total", "counter", self.generated),
-            ("sglang:num_running_reqs", "gauge", int(self.group.lock.locked())),
+            ("sglang:num_running_reqs", "gauge", self.running),
+            ("sglang:num_queue_reqs", "gauge", self.taken - self.running),
         )
         return "".join(f"# TYPE {name} {kind}\n{name}{label} {value}\n" for name, kind, value in rows)
 
@@ -87,6 +110,10 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(
                 200,
                 {"object": "list", "data": [{"id": engine.options["served_model_name"], "object": "model", "owned_by": "sglang"}]},
+            )
+        elif path == "/get_load":  # of releases before /v1/loads; 0.5.10 has it
+            self._answer(
+                200, [{"dp_rank": 0, "num_reqs": engine.taken, "num_waiting_reqs": engine.taken - engine.running, "num_tokens": 0}]
             )
         elif path == "/metrics" and engine.options["enable_metrics"]:
             self._answer(200, engine.metrics(), "text/plain; version=0.0.4")
@@ -146,10 +173,12 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(0.2)
 
     def _generated(self, make: Any) -> None:
-        try:
-            self._answer(200, make())
-        except RankError as error:
-            self._answer(503, {"error": {"message": str(error)}})
+        with self.server.engine.request():
+            try:
+                answer = 200, make()
+            except RankError as error:
+                answer = 503, {"error": {"message": str(error)}}
+            self._answer(*answer)
 
     def _answer(self, code: int, content: Any, kind: str = "application/json") -> None:
         data = content.encode() if isinstance(content, str) else json.dumps(content).encode()

@@ -1,0 +1,104 @@
+"""`pyinfra INVENTORY deploys/site.py` with several hosts, over real sshds: one after another, stopped at the first failure."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from nearsocket import paths
+from tests.control import applying
+from tests.control.server import Keys, Server, serving, wrapper
+from tests.onhost.apply.fake import FakeSystem
+from tests.plan.hosts import IMAGE, four_on_one_socket
+
+pytestmark = pytest.mark.timeout(600)
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = ("gpu1", "gpu2", "gpu3")
+
+
+@dataclasses.dataclass
+class Fleet:
+    """Three servers by name, and the folder of the inventory."""
+
+    folder: Path
+    servers: dict[str, Server]
+
+    def write(self, **data: object) -> None:
+        """The inventory: every host with the same two replicas."""
+        serve = {"engine": "sglang", "image": {"reference": IMAGE.reference}, "model": "/srv/models/m", "gpu_count": 2}
+        replicas = [{"name": "a", "port": 30000}, {"name": "b", "port": 30001}]
+        hosts = []
+        for name, server in self.servers.items():
+            ssh = server.ssh()
+            reach = {"ssh_user": ssh.user, "ssh_hostname": "127.0.0.1", "ssh_port": ssh.port, "ssh_key": ssh.key}
+            reach |= {"ssh_known_hosts_file": ssh.known_hosts_file, "ssh_config_file": "/dev/null"}
+            hosts.append((f"@nearsocket/{name}", {**reach, "nearsocket_serve": serve, "nearsocket_replicas": replicas, **data}))
+        (self.folder / "inventory.py").write_text(f"hosts = {hosts!r}\n")
+
+    def environment(self) -> dict[str, str]:
+        """Of a client: this code, no agent."""
+        known = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+        known.pop("SSH_AUTH_SOCK", None)
+        return known
+
+    def run(self, *words: str) -> tuple[int, str]:
+        """A client's exit code, and what it said."""
+        args = [sys.executable, "-m", *words]
+        ended = subprocess.run(
+            args,
+            cwd=self.folder,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+        assert "Traceback" not in ended.stdout, ended.stdout
+        return ended.returncode, ended.stdout
+
+    def system(self, name: str) -> FakeSystem:
+        """That host's systemd."""
+        return FakeSystem(self.folder / name / "root")
+
+    def actions(self, name: str) -> list[str]:
+        """What that host was asked for."""
+        return applying.actions(self.folder / name)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, keys: Keys) -> Iterator[Fleet]:
+    with ExitStack() as stack:
+        servers = {}
+        for name in NAMES:
+            line = applying.prepare(tmp_path / name, dataclasses.replace(four_on_one_socket(), host=name).to_json())
+            servers[name] = stack.enter_context(serving(tmp_path / f"server-{name}", keys, wrapper(tmp_path / f"w-{name}", line)))
+        made = Fleet(tmp_path, servers)
+        made.write()
+        yield made
+
+
+def test_hosts_behind_the_first_that_fails_are_not_touched_and_told_why(fleet: Fleet) -> None:
+    for name in NAMES:  # whichever comes first fails: pyinfra's order is none
+        fleet.system(name).change(broken=["nearsocket-sglang-b.service"])
+    code, said = fleet.run("pyinfra", "inventory.py", str(paths.deploys_folder() / "site.py"), "-y")
+    assert code == 1
+    applied = [name for name in NAMES if "apply" in fleet.actions(name)]
+    assert len(applied) == 1, said
+    assert said.count(f"not touched: {applied[0]} failed") == 2
+    assert all(not (fleet.folder / name / "root/etc/nearsocket").exists() for name in NAMES if name not in applied)
+
+
+@pytest.mark.slow
+def test_all_hosts_are_changed_where_none_fails(fleet: Fleet) -> None:
+    code, said = fleet.run("pyinfra", "inventory.py", str(paths.deploys_folder() / "site.py"), "-y")
+    assert code == 0, said
+    assert said.count("generation none to 1") == 3
