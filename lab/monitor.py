@@ -70,8 +70,17 @@ class Monitor:
         self._snapshot("savevm", snapshot)
 
     def load(self, snapshot: str) -> None:
-        """Put the machine back to a saved state."""
+        """Put the machine back to a saved state. One that is not there is refused first: a load that fails leaves it stopped."""
+        found = self.saved()
+        if snapshot not in found:
+            raise LabError(f"expected a saved state {snapshot}, found {', '.join(found) or 'none'}")
         self._snapshot("loadvm", snapshot)
+
+    def saved(self) -> list[str]:
+        """The names of the saved states."""
+        said = self.human("info snapshots")
+        _, heading, rows = said.partition("\nID ")
+        return [row.split()[1] for row in rows.splitlines()[1:]] if heading else []
 
     def _snapshot(self, command: str, snapshot: str) -> None:
         said = self.human(f"{command} {snapshot}")

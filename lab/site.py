@@ -62,6 +62,7 @@ def write_fleet(record: LabRecord, machine: MachineRecord, image: str, wanted: l
         "model": MODEL,
         "host_memory": "400MiB",
         "limits": {"start": "10m", "stop": "30s", "shm": "256MiB"},
+        "probe": {"backend": "standin"},
         **host.pop("serve", {}),
     }
     entry = {

@@ -64,7 +64,7 @@ def config_text(record: LabRecord, folder: LabFolder) -> str:
     UpdateHostKeys no
     PasswordAuthentication no
     KbdInteractiveAuthentication no
-    ConnectTimeout 30
+    ConnectTimeout 90
     ServerAliveInterval 15
     ServerAliveCountMax 8
     ControlMaster no

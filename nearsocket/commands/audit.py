@@ -25,6 +25,7 @@ from nearsocket.control.targets import resolve
 from nearsocket.control.waivers import UNUSED
 from nearsocket.model.errors import EXIT_NOT_WRITTEN, NearsocketError, UsageError
 from nearsocket.model.exitcode import worst_of
+from nearsocket.model.probe.pages import PAGES
 from nearsocket.model.report import HostReport, Report
 from nearsocket.model.scrub import Scrubber
 from nearsocket.model.text import one_line
@@ -105,7 +106,7 @@ def audit(
     unsaved: list[NearsocketError] = []
     manner = Manner(
         checks=checks,
-        known=frozenset(check.id for check in loaded),
+        known=frozenset({*(check.id for check in loaded), *(page.id for page in PAGES)}),
         waivers=inventory.waivers,
         near=near,
         timeout_s=timeout_s,

@@ -11,6 +11,7 @@ import click
 from nearsocket.commands import options, probing
 from nearsocket.control.probe import engines, measure
 from nearsocket.control.probe.bases import Wish
+from nearsocket.control.probe.engines import Found
 from nearsocket.control.probe.measure import AllreduceWish, LotteryWish, Reading
 from nearsocket.control.target import Target
 from nearsocket.control.transport.process import Children
@@ -93,6 +94,13 @@ def lottery(words: tuple[str, ...], draws: int, fill: bool, **given: Any) -> int
 @click.option("--replica", metavar="NAME", help="Of an inventory's replicas, this one.")
 @click.option("--url", help="The engine, as the host itself reaches it; else the inventory's replica, else port 30000.")
 @click.option("--against", metavar="URL", help="A second engine, asked in turn with the first.")
+@click.option(
+    "--api-key-file",
+    "keys",
+    multiple=True,
+    metavar="FILE",
+    help="On the host: the key that the engine wants; a second: --against's.",
+)
 @click.option("--api", type=click.Choice(["sglang", "openai"]), help="Else the replica's engine's, else SGLang's own.")
 @click.option("--lengths", default="9000", show_default=True, help="Tokens of the prompts, such as 9000,37000.")
 @click.option("--repeat", type=click.IntRange(1, 100), default=5, show_default=True, help="Prompts of each length in each part.")
@@ -110,6 +118,7 @@ def prefill(
     replica: str | None,
     url: str | None,
     against: str | None,
+    keys: tuple[str, ...],
     api: str | None,
     lengths: str,
     repeat: int,
@@ -123,12 +132,14 @@ def prefill(
 ) -> int:
     """Time cold prompts against a running engine; void where a token came from its cache."""
     asked = engines.lengths(lengths)
+    engines.key_files(keys, 2 if against else 1)
     limits = Limits(start_below, abort_at) if guarded else None
 
     def act(target: Target, children: Children) -> list[ProbeReport]:
-        where, kind = (url, "sglang") if url else engines.found(target, replica, given["timeout_s"], children)
-        urls = (where, against) if against else (where,)
-        order = PrefillOrder(urls, api or kind, asked, repeat, cached_at_most, min(limit_s, 600.0), limit_s, limits)
+        one = Found(url, "sglang") if url else engines.found(target, replica, given["timeout_s"], children)
+        urls = (one.url, against) if against else (one.url,)
+        files = engines.key_files(keys, len(urls), one.key_file)
+        order = PrefillOrder(urls, api or one.api, asked, repeat, cached_at_most, min(limit_s, 600.0), limit_s, limits, files)
         return [engines.measure(target, order, bound / 100, children)]
 
     return probing.each(list(words), given, act)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -13,9 +15,11 @@ from rich.text import Text
 from nearsocket.commands import options
 from nearsocket.commands.audit import with_sudo
 from nearsocket.commands.options import say_error
+from nearsocket.control import waivers
 from nearsocket.control.target import Target
 from nearsocket.control.targets import LOCAL, resolve
 from nearsocket.control.transport.process import Children
+from nearsocket.control.waivers import Waiver
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.exitcode import exit_code, worst_of, worst_status
 from nearsocket.model.finding import Status
@@ -42,10 +46,11 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass
 class _Came:
-    """What came of the hosts so far."""
+    """What came of the hosts so far. `missing`: one of them was refused or not reached."""
 
     reports: list[ProbeReport] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
+    missing: bool = False
 
 
 def each(words: Sequence[str], given: dict[str, Any], act: Callable[[Target, Children], list[ProbeReport]]) -> int:
@@ -57,12 +62,13 @@ def each(words: Sequence[str], given: dict[str, Any], act: Callable[[Target, Chi
     try:
         for target in with_sudo(inventory.targets, given["sudo"], given["ask_sudo_password"]):
             try:
-                reports = act(target, children)
+                reports = _waived(act(target, children), inventory.waivers, target.name)
             except UsageError:
                 raise
             except NearsocketError as error:
                 say_error(error.message, error.hint)
                 came.codes.append(error.exit_code)
+                came.missing = True
                 continue
             came.reports += reports
             if not given["as_json"]:
@@ -76,10 +82,23 @@ def each(words: Sequence[str], given: dict[str, Any], act: Callable[[Target, Chi
             came.codes.append(report.unkept.exit_code)
     code = worst_of(came.codes)
     if given["as_json"]:
-        found = [finding.status for report in came.reports for finding in report.findings]
-        status = worst_status(found) if len(came.codes) >= len(came.reports) and found else Status.UNKNOWN
-        click.echo(probe_json.render(came.reports, status, code))
+        click.echo(probe_json.render(came.reports, _status(came), code))
     return code
+
+
+def _waived(reports: Sequence[ProbeReport], given: Sequence[Waiver], host: str) -> list[ProbeReport]:
+    """The reports of that host, findings that the inventory's waivers cover today marked so."""
+    today = datetime.now(UTC).date()
+    return [dataclasses.replace(one, findings=waivers.apply(given, host, one.findings, today)) for one in reports]
+
+
+def _status(came: _Came) -> Status:
+    """The worst status that counts; a host that was refused or not reached is unknown."""
+    found = [finding for report in came.reports for finding in report.findings]
+    counted = [finding.status for finding in found if finding.waived is None]
+    if came.missing or not found:
+        counted.append(Status.UNKNOWN)
+    return worst_status(counted) if counted else Status.NOT_APPLICABLE
 
 
 def _show(reports: Sequence[ProbeReport], verbose: bool) -> None:
@@ -90,6 +109,8 @@ def _show(reports: Sequence[ProbeReport], verbose: bool) -> None:
             to.print(line)
         to.print()
         for text in pages.problems(report.findings, pen, verbose):
+            to.print(text)
+        for text in pages.waived(report.findings, pen):
             to.print(text)
         for found in report.findings:
             if found.status in (Status.PASS, Status.NOT_APPLICABLE):

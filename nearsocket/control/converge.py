@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nearsocket.control import audit, planning, program, snapshots
 from nearsocket.control.firstlook import FirstLook
+from nearsocket.control.probe import path
 from nearsocket.control.record import who
 from nearsocket.control.render import render
 from nearsocket.control.target import Target
@@ -109,7 +110,8 @@ def prepare(
     at_once = any(one.how is Adopt.NOW for one in given)
     if part is None and not at_once and installed.clean and installed.digest == generation.manifest.digest:
         return Prepared(target, made, generation, installed, None, given)
-    order = with_leave(Order(generation, part=part, reload_risk=reload_risk(host), handovers=given), leave)
+    probes = path.probes(host, made, target.near) if part in (None, Part.ENGINE) else ()
+    order = with_leave(Order(generation, part=part, reload_risk=reload_risk(host), handovers=given, probes=probes), leave)
     return Prepared(target, made, generation, installed, order, given)
 
 
@@ -131,7 +133,7 @@ def apply(target: Target, way: Transport, order: Order, dry: bool = False, child
         ["apply", "--holder", who(os.environ)],
         dataclasses.replace(order, dry=dry, freeze=target.freeze).to_json().encode(),
     )
-    limit_s = order.lock_wait_s + (_OWN_S if dry else limit(target))
+    limit_s = order.lock_wait_s + (_OWN_S if dry else limit(target) + path.limit_s(order.probes))
     answer = way.run(audit.command(target), audit.password_line(target.sudo) + sent, limit_s, children or Children())
     return _outcome(answer)
 

@@ -162,6 +162,8 @@ def _tell(host: PyinfraHost, outcome: Outcome, diff: bool) -> None:
         text.write(f"    note: {one_line(note)}\n")
     for change in outcome.changes:
         text.write(f"    {change}\n")
+    for probed in outcome.probes:
+        text.write(f"    probe: {one_line(str(probed))}\n")
     if diff and outcome.diff:
         text.write(visible(outcome.diff))
     count = len(outcome.changes)

@@ -22,10 +22,9 @@ CURED = frozenset(
     {
         # An engine that runs now: a replica's start brings its own binding, environment, /dev/shm and proof. One that is to be left
         # alone is not touched, and one that is in the way stops the deploy with its name.
-        *("nccl.buffer-placement", "nccl.placement-enforced", "nccl.cumem-in-force", "nccl.cumem-preconditions", "nccl.affinity"),
-        *("nccl.shm-size", "nccl.transport", "nccl.conf-conflict", "memory.shm-mount-policy"),
+        *("nccl.buffer-placement", "nccl.placement-enforced", "nccl.cumem-in-force", "nccl.cumem-preconditions"),
+        *("nccl.shm-size", "nccl.conf-conflict", "memory.shm-mount-policy", "engine.start-verdict"),
         *("engine.binding", "engine.binding-conflict", "engine.cumem-environment", "engine.memory-locality"),
-        *("engine.rank-count", "engine.start-verdict"),
         # Page cache on the near nodes is taken off before each start.
         "memory.near-free",
         # The apply itself looks at that, just before it reloads, and has its own leave.

@@ -145,6 +145,14 @@ class VerifyEntry(Strict):
     metrics: Path | None = None
 
 
+class ProbeEntry(Strict):
+    """How the path between the GPUs is proven before a start that is new."""
+
+    before_start: Literal["auto", "never"] | None = None
+    backend: Literal["nccl", "gloo", "standin"] | None = None
+    limit: Annotated[Seconds, Field(ge=10, le=3600)] | None = None
+
+
 class HooksEntry(Strict):
     """Programs on the server: out of the load balancer before a stop, back in after a start."""
 
@@ -175,6 +183,7 @@ class ServeEntry(Strict):
     limits: LimitsEntry | None = None
     hooks: HooksEntry | None = None
     verify: VerifyEntry | None = None
+    probe: ProbeEntry | None = None
 
 
 class ReplicaEntry(ServeEntry):

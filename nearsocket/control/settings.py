@@ -8,8 +8,10 @@ from typing import Any
 from nearsocket.control.serve_schema import ReplicaEntry, ServingKeys, said
 from nearsocket.model.errors import UsageError
 from nearsocket.model.host import Engine
+from nearsocket.model.probe.order import Backend
 from nearsocket.model.settings import (
     Adopt,
+    BeforeStart,
     GpuChoice,
     Hooks,
     Image,
@@ -17,6 +19,7 @@ from nearsocket.model.settings import (
     Limits,
     OnChange,
     OnFar,
+    PathSettings,
     Relief,
     ReplicaSettings,
     Runtime,
@@ -95,6 +98,7 @@ def _replica(said_: Mapping[str, Any], where: str) -> ReplicaSettings:
         adopt=Adopt(said_["adopt"]) if said_.get("adopt") else None,
         hooks=Hooks(**{key: tuple(words) for key, words in (said_.get("hooks") or {}).items() if words}),
         verify=_verify(said_.get("verify") or {}, said_.get("secrets") or {}, where),
+        probe=_probe(said_.get("probe") or {}),
         **plain,
         **lists,
         **maps,
@@ -115,6 +119,13 @@ _LIMITS = {
 
 def _limits(said_: Mapping[str, Any]) -> Limits:
     return Limits(**{field: said_[key] for key, field in _LIMITS.items() if said_.get(key) is not None})
+
+
+def _probe(said_: Mapping[str, Any]) -> PathSettings:
+    given: dict[str, Any] = {"limit_s": said_.get("limit")}
+    given["before_start"] = BeforeStart(said_["before_start"]) if said_.get("before_start") else None
+    given["backend"] = Backend(said_["backend"]) if said_.get("backend") else None
+    return PathSettings(**{name: value for name, value in given.items() if value is not None})
 
 
 def _verify(said_: Mapping[str, Any], secrets: Mapping[str, Any], where: str) -> Verify:

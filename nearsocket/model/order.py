@@ -16,6 +16,8 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.freeze import Freeze
 from nearsocket.model.generation import Generation
 from nearsocket.model.handover import Handover
+from nearsocket.model.probe import path
+from nearsocket.model.probe.path import PathProbe
 from nearsocket.model.rollout import progress
 from nearsocket.model.rollout.progress import Progress
 from nearsocket.model.text import one_line
@@ -48,9 +50,9 @@ class Order:
     GPUs); the host looks again, unless `accept_reload_risk`.
     `lock_wait_s`: how long to wait for another apply on the same host. `freeze`: the inventory's; `override_freeze`: why a frozen
     host is to be changed all the same. `remove`: leave this host, whatever else is said; `keep_engines`: the engines
-    run on. `handovers`: engines that run and are taken over.
-    `one_by_one`: replicas start one after another too, and what a start's proof says may stop those behind it. `rollout`: this
-    host's part of one, written down before the first change and after the last.
+    run on. `handovers`: engines that run and are taken over. `probes`: how the path of each replica is proven before a start that
+    is new; the host decides which are due. `one_by_one`: replicas start one after another too, and what a start's proof says may
+    stop those behind it. `rollout`: this host's part of one, written down before the first change and after the last.
     """
 
     generation: Optional[Generation] = None
@@ -69,6 +71,7 @@ class Order:
     handovers: tuple[Handover, ...] = ()
     one_by_one: Optional[StopAt] = None
     rollout: Optional[Progress] = None
+    probes: tuple[PathProbe, ...] = ()
 
     def to_json(self) -> str:
         """One line."""
@@ -92,6 +95,7 @@ class Order:
             "handovers": [handover.to_value(entry) for entry in self.handovers],
             "one_by_one": self.one_by_one.value if self.one_by_one else None,
             "rollout": self.rollout.value() if self.rollout else None,
+            "probes": [path.to_value(entry) for entry in self.probes],
         }
         return json.dumps(value, sort_keys=True) + "\n"
 
@@ -105,6 +109,7 @@ def from_json(text: str) -> Order:
         manifest, contents = value.pop("manifest"), value.pop("contents")
         made = _generation(manifest, contents) if manifest is not None else None
         value["handovers"] = tuple(handover.from_value(entry) for entry in value["handovers"])
+        value["probes"] = tuple(path.from_value(entry) for entry in value["probes"])
         value["freeze"] = freeze.from_value(value["freeze"])
         value["rollout"] = progress.from_value(value["rollout"]) if value["rollout"] is not None else None
         value["one_by_one"] = StopAt(value["one_by_one"]) if value["one_by_one"] is not None else None

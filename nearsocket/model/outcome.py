@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from nearsocket.model.errors import NearsocketError
+from nearsocket.model.probe.path import Probed, probed_from
 from nearsocket.model.text import one_line
 
 SCHEMA = "nearsocket.outcome/1"
@@ -29,6 +30,7 @@ class Action(str, enum.Enum):
     STOP = "stop"
     SET = "set"
     PULL = "pull"
+    PROBE = "probe"
 
 
 class Kind(str, enum.Enum):
@@ -77,6 +79,7 @@ class Outcome:
 
     `number`, `previous`: generations after and before. `diff`: unified, what is changed, secrets masked. `states`: unit to
     `active (running)`. `timings`: step to seconds. `frozen`: a dry run's word on why the real one would be refused.
+    `probes`: what proving the path of replicas before their start came to.
     """
 
     dry: bool
@@ -92,6 +95,7 @@ class Outcome:
     hint: Optional[str] = None
     wrote: bool = False
     frozen: Optional[str] = None
+    probes: tuple[Probed, ...] = ()
 
     def to_json(self) -> str:
         """One line."""
@@ -108,6 +112,7 @@ def from_json(text: str) -> Outcome:
             Change(Kind(c["kind"]), Action(c["action"]), str(c["name"]), str(c["reason"])) for c in value["changes"]
         )
         value["notes"] = tuple(value["notes"])
+        value["probes"] = tuple(map(probed_from, value["probes"]))
         return Outcome(**value)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NearsocketError(f"expected {SCHEMA}, found: {one_line(str(error), 100)}") from None

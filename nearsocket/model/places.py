@@ -46,6 +46,16 @@ def history_file(replica: str) -> str:
     return f"{VERDICTS}/{replica}.history.json"
 
 
+def proven_file(replica: str) -> str:
+    """What the last proof of the path between the replica's GPUs rests on (`nearsocket.proven/1`)."""
+    return f"{VAR}/proven/{replica}.json"
+
+
+def probing_file(replica: str) -> str:
+    """There while the path is probed: what is left to end where the apply was cut short."""
+    return f"{VAR}/proven/{replica}.probing"
+
+
 def metrics_file(folder: str, replica: str) -> str:
     """The replica's Prometheus text."""
     return f"{folder}/nearsocket-{replica}.prom"

@@ -9,6 +9,7 @@ from typing import Optional
 
 from nearsocket.model.host import Engine
 from nearsocket.model.places import METRICS
+from nearsocket.model.probe.order import Backend
 
 GIB = 1 << 30
 #: The cap of a replica's /dev/shm. tmpfs takes only what is written; NCCL and the engine's own queues stay far below.
@@ -64,6 +65,22 @@ class OnFar(str, enum.Enum):
     WARN = "warn"
     FAIL = "fail"
     RESTART = "restart"
+
+
+class BeforeStart(str, enum.Enum):
+    """Whether a replica's GPUs add up once before a start that is new in image, driver, environment or host."""
+
+    AUTO = "auto"
+    NEVER = "never"
+
+
+@dataclass(frozen=True)
+class PathSettings:
+    """How the path between a replica's GPUs is proven before a start. `limit_s`: after how many seconds the ranks are ended."""
+
+    before_start: BeforeStart = BeforeStart.AUTO
+    backend: Backend = Backend.NCCL
+    limit_s: int = 120
 
 
 @dataclass(frozen=True)
@@ -156,6 +173,7 @@ class ReplicaSettings:
     hooks: Hooks = Hooks()
     adopt: Optional[Adopt] = None
     verify: Verify = Verify()
+    probe: PathSettings = PathSettings()
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,9 @@ def _closing(report: RolloutReport, pen: Pen) -> Text:
 
 def _head(host: HostReport, pen: Pen) -> Text:
     line = Text.assemble((host.end.value.upper(), _STYLES[host.end]), "  ", pen.outside(host.name, "bold"))
-    if host.before != host.after:
+    if host.end is End.ROLLED_BACK:
+        line.append_text(pen.outside(f"  back on {host.after}"))
+    elif host.before != host.after:
         line.append_text(pen.outside(f"  {host.before or 'nothing'} to {host.after or 'nothing'}"))
     elif host.after is not None:
         line.append_text(pen.outside(f"  {host.after}", QUIET))
@@ -97,7 +99,7 @@ def _host(host: HostReport, pen: Pen, check: bool) -> Iterator[Text]:
         yield from _row("do", pen.outside(host.hint), pen)
     for replica in host.replicas if host.end not in (End.UNTOUCHED, End.SKIPPED) else ():
         yield from _replica(replica, pen, check)
-    shown = host.changes[:_MOST_CHANGES] if host.end in (End.PENDING, *WRONG) else ()
+    shown = [one for one in host.changes if _telling(one)][:_MOST_CHANGES] if host.end in (End.PENDING, *WRONG) else []
     for change in shown:
         yield from _row("change", pen.outside(change, QUIET), pen)
     if len(host.changes) > len(shown):
@@ -110,6 +112,11 @@ def _host(host: HostReport, pen: Pen, check: bool) -> Iterator[Text]:
         told = ", ".join(f"{phase} {_time(seconds)}" for phase, seconds in host.took_s.items())
         yield from _row("took", Text(told, QUIET), pen)
     yield Text()
+
+
+def _telling(change: str) -> bool:
+    """Whether a change is more than one of the many files and links that come with it."""
+    return not {"file", "link", "program"} & set(change.split()[:3])
 
 
 def _replica(one: ReplicaReport, pen: Pen, check: bool) -> Iterator[Text]:

@@ -21,13 +21,15 @@ OWN = 'from nearsocket.model.check import check\n\n\n@check(id="site.own")\ndef 
 
 def test_every_check_has_a_line_and_core_ones_a_mark() -> None:
     lines = CliRunner().invoke(list_checks, []).stdout.splitlines()
-    assert len(lines) == len(load([ROOT / "checks"])) + 1 + len(START_FINDINGS)
+    assert len(lines) == len(load([ROOT / "checks"])) + 1 + len(PAGES) + len(START_FINDINGS)
     assert "host.waiver-unused" in [line.split()[0] for line in lines]
     assert [line.split()[0] for line in lines] == sorted(line.split()[0] for line in lines)
     marked = {line.split()[0] for line in lines if line.split()[1] == "*"}
     assert {"host.reachable", "topology.gpu-node"} <= marked
     assert "memory.near-free" not in marked
     assert all(len(line.split()) > 3 for line in lines)
+    measured = {line.split()[0] for line in lines if line.split()[1] == "p"}
+    assert measured == {page.id for page in PAGES}
 
 
 def test_json_is_a_list_of_objects() -> None:
@@ -35,7 +37,8 @@ def test_json_is_a_list_of_objects() -> None:
     by_id = {entry["id"]: entry for entry in listed}
     assert by_id["topology.gpu-node"]["core"] is True
     assert by_id["memory.near-free"]["concern"] == "memory"
-    assert set(listed[0]) == {"id", "concern", "core", "summary"}
+    assert set(listed[0]) == {"id", "concern", "core", "measured", "summary"}
+    assert [entry["id"].startswith("probe.") for entry in listed] == [entry["measured"] for entry in listed]
 
 
 def test_a_users_folder_is_listed_and_its_escapes_do_not_reach_the_terminal(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 Run as `applying.py FOLDER` in place of each command that ssh asks for. `FOLDER/root` is what the program takes for `/`, systemd
 and docker are stand-ins on PATH (tests/onhost/apply/fake.py), and a survey's sources are those of `FOLDER/snapshot.json` but
-`installed`. Each action is a line of `FOLDER/actions`.
+`installed` and `rollout`. Each action is a line of `FOLDER/actions`. `verdicts` is what the stand-in for systemd says.
+
+An action waits before it begins while there is a file `FOLDER/hold-ACTION`, and says so by a file `FOLDER/held`; a dry apply never.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from nearsocket.control import program
+from tests.onhost.apply.fake import FakeSystem
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,6 +54,13 @@ def main(folder: Path) -> int:
     words = parts[1].decode().split("\0")
     with (folder / "actions").open("a") as log:
         log.write(f"{words[0]}\n")
+    hold = folder / f"hold-{words[0]}"
+    while hold.exists() and b'"dry": true' not in parts[3]:
+        (folder / "held").touch()
+        time.sleep(0.05)
+    if words[0] == "verdicts":
+        sys.stdout.write(json.dumps(FakeSystem(folder / "root").verdicts()) + "\n")
+        return 0
     changed = "\0".join([*words, "--root", str(folder / "root")]).encode()
     header = b"%s %d %d %d %d\n" % (program.MARKER, sizes[0], len(changed), sizes[2], sizes[3])
     ended = subprocess.run(
@@ -61,7 +72,8 @@ def main(folder: Path) -> int:
     answer = ended.stdout
     if words[0] == "survey" and ended.returncode == 0:
         said, saved = json.loads(answer), json.loads((folder / "snapshot.json").read_text())
-        saved["sources"]["installed"] = said["sources"]["installed"]
+        for name in ("installed", "rollout"):
+            saved["sources"][name] = said["sources"][name]
         answer = json.dumps(saved).encode() + b"\n"
     sys.stdout.buffer.write(answer)
     return ended.returncode

@@ -1,4 +1,4 @@
-"""`pyinfra INVENTORY deploys/site.py` with several hosts, over real sshds: one after another, stopped at the first failure."""
+"""Several hosts over real sshds: `deploys/site.py` one after another, `nearsocket rollout` in order, a client that is killed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -102,3 +103,63 @@ def test_all_hosts_are_changed_where_none_fails(fleet: Fleet) -> None:
     code, said = fleet.run("pyinfra", "inventory.py", str(paths.deploys_folder() / "site.py"), "-y")
     assert code == 0, said
     assert said.count("generation none to 1") == 3
+
+
+def rollout(fleet: Fleet, *options: str, folder: Path | None = None) -> tuple[int, str]:
+    """A client of `nearsocket rollout` and what it said."""
+    return fleet.run("nearsocket", "rollout", str((folder or fleet.folder) / "inventory.py"), *options)
+
+
+@pytest.mark.slow
+def test_a_rollout_over_ssh_is_one_connection_a_host_for_the_look_and_one_for_its_turn(fleet: Fleet) -> None:
+    for name in NAMES:
+        fleet.system(name).change(proofs={})
+    code, said = rollout(fleet)
+    assert code == 0, said
+    assert [fleet.actions(name)[-4:] for name in NAMES] == [["apply", "verdicts", "rollout-mark", "rollout-mark"]] * 3
+    assert all(server.connections() == 3 for server in fleet.servers.values())  # and one to say that it came to its end
+    fleet.servers["gpu2"].stop()
+    code, said = rollout(fleet)
+    assert code == 2
+    assert "not touched: gpu2 failed" in said
+    code, said = rollout(fleet, "--unreachable", "skip")
+    assert code == 0, said
+    assert "SKIPPED  gpu2" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("action", ["survey", "apply", "verdicts", "rollout-mark"])
+def test_a_client_that_is_killed_is_resumed_from_another_folder(fleet: Fleet, tmp_path: Path, action: str) -> None:
+    for name in NAMES:
+        fleet.system(name).change(proofs={})
+    assert rollout(fleet)[0] == 0
+    fleet.write(nearsocket_reserved_cores=1)
+    for name in NAMES:
+        (fleet.folder / name / "root/var/lib/nearsocket/rollout.json").unlink()
+    place = fleet.folder / "gpu2"
+    (place / f"hold-{action}").touch()
+    args = [sys.executable, "-m", "nearsocket", "rollout", "inventory.py"]
+    client = subprocess.Popen(
+        args, cwd=fleet.folder, env=fleet.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        for _ in range(6000):
+            if (place / "held").exists() or client.poll() is not None:
+                break
+            time.sleep(0.05)
+        assert (place / "held").exists()
+    finally:
+        client.kill()
+        client.communicate()
+    (place / f"hold-{action}").unlink()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "inventory.py").write_text((fleet.folder / "inventory.py").read_text())
+    code, said = rollout(fleet, *(["--resume"] if action != "survey" else []), folder=elsewhere)
+    assert code == 0, said
+    for name in NAMES:
+        active = fleet.system(name).state["active"]
+        assert {"nearsocket-sglang-a.service", "nearsocket-sglang-b.service"} <= active.keys()
+    code, said = rollout(fleet)
+    assert code == 0, said
+    assert said.count("CURRENT") == 3 + 3  # as each comes, and in the report

@@ -98,8 +98,8 @@ class Site:
         assert self.host.sh(ASK % " ".join(map(str, ports))).split() == ["6"] * len(ports)
 
     def nothing(self, script: str) -> None:
-        """The script finds nothing to print."""
-        assert self.host.sh(f"{script} || :") == ""
+        """The script finds nothing to print, whatever its commands end with."""
+        assert self.host.sh(f"{{ {script}; }} || :") == ""
 
     def generation(self) -> str:
         """The generation in force, a number; nothing where there is none. It is whole, by its own manifest."""

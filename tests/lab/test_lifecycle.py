@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lab import lifecycle, process, ssh, state
+from lab.errors import LabError
 from lab.lifecycle import Wish
 from lab.state import LabFolder
 from tests.lab.host import LabHost
@@ -206,3 +207,9 @@ def test_an_occupied_port_is_one_line(lab_state: Path) -> None:
     told = [line for line in said if not line.startswith("lab ")]
     assert told[0] == f"nearsocket: expected port {port} of 127.0.0.1 free, found it occupied"
     assert not LabFolder("extra").path.exists()
+
+
+def test_a_saved_state_that_is_not_there_is_refused_and_the_machine_runs_on(host: LabHost) -> None:
+    with pytest.raises(LabError, match=r"expected a saved state never-saved, found .*clean"):
+        host.reset("never-saved")
+    assert host.sh("echo here") == "here"

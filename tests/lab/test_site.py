@@ -6,6 +6,7 @@ buffers lie is judged by grep and awk over numa_maps as well as by the audit.
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -153,6 +154,22 @@ def test_a_client_that_is_killed_in_the_middle_of_an_apply_leaves_it_to_end_by_i
     assert ready.generation() == "1"
     ready.near("b", (1,))
     ready.settled(fleet)
+
+
+def test_a_docker_client_that_is_killed_leaves_a_container_that_goes_with_it_and_the_next_start_is_proven(served: Site) -> None:
+    """The container is no child of the client's: it survives it, holding the GPUs, until the unit's end takes it away."""
+    host, unit, file = served.host, "nearsocket-sglang-a.service", "/var/lib/nearsocket/verdicts/a.verdict.json"
+    before, other = json.loads(host.sh(f"cat {file}")), served.invocation("b")
+    container = host.sh("docker inspect --format '{{.Id}}' nearsocket-sglang-a")
+    host.sh(f"kill -KILL $(systemctl show --property=MainPID --value {unit})")
+    proven = f"[ -f {file} ] && ! grep -q {before['start']} {file}"
+    host.sh(f"for _ in $(seq 600); do {proven} && exit 0; sleep 1; done; exit 1", timeout_s=700)
+    after = json.loads(host.sh(f"cat {file}"))
+    assert (after["word"], after["held"], after["trigger"]) == ("near", "force", "start"), after["summary"]
+    assert host.sh("docker ps --all --quiet --no-trunc --filter name=nearsocket-sglang-a") not in ("", container)
+    assert served.invocation("b") == other
+    served.near("a", (0,), CUMEM)
+    served.serves(30000, 30001)
 
 
 FULL = """mkdir -p /mnt/etc; mount -t tmpfs -o size=24m tmpfs /mnt/etc; cp -a /etc/. /mnt/etc; mount --bind /mnt/etc /etc

@@ -22,7 +22,8 @@ from nearsocket.model.text import one_line
 
 #: Two ranks on one GPU (NCCL 2.30.3): NCCL refuses without the first, and waits for ever where blocks of one rank fill the GPU.
 SHARED_GPU: Mapping[str, str] = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": "4"}
-_MOST_RANKS = 16
+#: How many ranks a group has.
+LEAST_RANKS, MOST_RANKS = 2, 16
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,11 @@ def of_replica(host: Host, replica: ReplicaPlan, wish: Wish) -> Subject:
     return Subject(f"replica {replica.name}", replica.settings.image.reference, base)
 
 
+def driver(host: Host) -> str:
+    """The version of the driver that figures depend on."""
+    return host.driver.module_loaded or host.driver.nvml or "none"
+
+
 def argv(replica: ReplicaPlan, binding: Sequence[str], before: Sequence[str]) -> tuple[str, ...]:
     """The words that run Python in the replica's image as its unit runs the engine, but for the model and the secrets."""
     gpus = gpu_words(replica.gate, container.gpu_names(replica))
@@ -184,8 +190,8 @@ def _far(host: Host, places: Sequence[Place]) -> tuple[int, ...]:
 
 
 def _enough(host: Host, places: Sequence[Place]) -> None:
-    if not 2 <= len(places) <= _MOST_RANKS:
+    if not LEAST_RANKS <= len(places) <= MOST_RANKS:
         raise NearsocketError(
-            f"{one_line(host.name, 100)}: expected 2 to {_MOST_RANKS} ranks, found {len(places)}",
+            f"{one_line(host.name, 100)}: expected {LEAST_RANKS} to {MOST_RANKS} ranks, found {len(places)}",
             "an all-reduce needs two GPUs; --ranks-per-gpu 2 rehearses it on one",
         )

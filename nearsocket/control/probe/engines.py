@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from nearsocket.control import audit, start_record
 from nearsocket.control.probe import ask
@@ -22,13 +24,22 @@ from nearsocket.model.text import one_line
 DEFAULT_URL = "http://127.0.0.1:30000"
 
 
-def found(target: Target, replica: str | None, timeout_s: float, children: Children) -> tuple[str, str]:
-    """Address and API of the replica that the inventory has for that host (the named one, else its only one).
+@dataclass(frozen=True)
+class Found:
+    """An engine: its address as its host reaches it, its API, and the file there that has its key (None: it wants none)."""
+
+    url: str
+    api: str
+    key_file: str | None = None
+
+
+def found(target: Target, replica: str | None, timeout_s: float, children: Children) -> Found:
+    """The engine of the replica that the inventory has for that host (the named one, else its only one).
 
     SGLang's default where the inventory says nothing of it. Raises NearsocketError, UsageError.
     """
     if target.settings is None or not target.settings.replicas:
-        return DEFAULT_URL, "sglang"
+        return Found(DEFAULT_URL, "sglang")
     made = plan(read.host(audit.collect(target, timeout_s, children), target.near), target.settings)
     if made.refused:
         raise NearsocketError(f"{made.refusals[0].subject}: {made.refusals[0].reason}", made.refusals[0].hint)
@@ -36,7 +47,9 @@ def found(target: Target, replica: str | None, timeout_s: float, children: Child
     if len(chosen) != 1:
         names = ", ".join(one.name for one in made.replicas)
         raise UsageError(f"{target.name}: expected --replica and one of {names}, found {replica or 'none'!r}")
-    return address(chosen[0]), api(chosen[0])
+    settings = chosen[0].settings
+    key = settings.verify.api_key
+    return Found(address(chosen[0]), api(chosen[0]), settings.secrets[key] if key else None)
 
 
 def measure(target: Target, order: PrefillOrder, bound: float, children: Children) -> ProbeReport:
@@ -57,6 +70,22 @@ def address(replica: ReplicaPlan) -> str:
 def api(replica: ReplicaPlan) -> str:
     """Which API tells cached tokens without being asked to: SGLang's own; vLLM has the OpenAI one."""
     return "sglang" if replica.settings.engine is Engine.SGLANG else "openai"
+
+
+def key_files(given: Sequence[str], count: int, own: str | None = None) -> tuple[str | None, ...]:
+    """The key's file of each of `count` engines: those that were given, in their order; for the first `own` where none was.
+
+    Raises UsageError for a file that is not named from the root, and for more files than engines.
+    """
+    if len(given) > count:
+        raise UsageError(
+            f"--api-key-file: expected one for each engine ({count}), found {len(given)}", "the second belongs to --against"
+        )
+    for path in given:
+        if not path.startswith("/"):
+            raise UsageError(f"--api-key-file: expected an absolute path on the host, found {one_line(path, 80)!r}")
+    every = (*(given or (own,)), *[None] * count)
+    return every[:count]
 
 
 def lengths(text: str) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from nearsocket.control import audit
-from nearsocket.control.probe import ask
+from nearsocket.control.probe import ask, bases
 from nearsocket.control.probe.bases import Subject, Wish, subjects
 from nearsocket.control.target import Target
 from nearsocket.control.transport.process import Children
@@ -175,13 +175,8 @@ def _named(id: str, finding: Finding) -> Finding:
 
 
 def _key(host: Host, subject: Subject, run: Started) -> Key | None:
-    """None where the ranks did not tell which NCCL they ran: figures under a vague key would be compared with others'."""
-    facts = run.facts.get(0, {})
-    version = facts.get("nccl") or facts.get("torch")
-    if not isinstance(version, str):
-        return None
-    driver = host.driver.module_loaded or host.driver.nvml or "none"
-    return Key(of_host(host).digest, driver, version, subject.image, subject.base.backend.value, subject.gpus)
+    fingerprint, backend = of_host(host).digest, subject.base.backend.value
+    return baseline.key(fingerprint, bases.driver(host), subject.image, backend, subject.gpus, run.facts)
 
 
 def _keep(target: Target, key: Key | None, series: tuple[Series, ...], findings: Sequence[Finding], children: Children) -> None:

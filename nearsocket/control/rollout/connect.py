@@ -14,7 +14,7 @@ from typing import Any
 
 from nearsocket.control.target import Target, Way
 from nearsocket.control.through_pyinfra import OpenConnection
-from nearsocket.control.transport import Answer, Transport
+from nearsocket.control.transport import Answer, Transport, TransportError, Trouble
 from nearsocket.control.transport.local import Local
 from nearsocket.control.transport.openssh import DEFAULT_CONNECT_TIMEOUT_S
 from nearsocket.control.transport.paramiko import connect_error, host_data
@@ -34,6 +34,8 @@ class _Line(Transport):
 
     def run(self, command: str, stdin: bytes, timeout_s: float, children: Children) -> Answer:
         """Run the command once, on a connection that lives. Raises TransportError, one line, where there is no answer."""
+        if children.closed:
+            raise TransportError(Trouble.HERE, "expected to ask the host, found the rollout interrupted", "--resume goes on")
         self._connect()
         return OpenConnection(self.host).run(command, stdin, timeout_s, children)
 

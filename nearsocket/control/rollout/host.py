@@ -137,6 +137,8 @@ def _failed(
     loading: Loading,
 ) -> HostReport:
     """Something is wrong: take the host back where this rollout changed it, prove that, and say it all plainly."""
+    if place.children.closed:  # nothing is wrong there: whoever works here was interrupted
+        return mine.ended(End.INTERRUPTED, reason="given up by an interrupt")
     if done is not None and done.lost:
         return mine.ended(End.FAILED, reason=reason, hint=hint)
     unchanged = not done.touched if done else progress.previous == ready.current
@@ -155,7 +157,8 @@ def _failed(
             _note_down(place, failed)
         told = f"{reason}; THE WAY BACK FAILED TOO: {back.error}"
         return mine.ended(End.FAILED, reason=told, hint=back.hint, after=back.now)
-    mine.report = dataclasses.replace(mine.report, after=back.now, notes=(*mine.report.notes, *back.notes))
+    notes = tuple(dict.fromkeys((*mine.report.notes, *back.notes)))
+    mine.report = dataclasses.replace(mine.report, after=back.now, notes=notes)
     with mine.phase("verify again"):
         judged = _judged(job, place, ready)
     mine.report = _proven(mine.report, judged, back)
@@ -164,7 +167,7 @@ def _failed(
     if judged.problem is not None:
         told = f"{reason}; it is back on {progress.previous}, and THAT IS NOT PROVEN EITHER: {judged.problem}"
         return mine.ended(End.FAILED, reason=told, hint=hint)
-    return mine.ended(End.ROLLED_BACK, reason=reason, hint=hint)
+    return mine.ended(End.ROLLED_BACK, reason=reason)
 
 
 def _went_back(job: Job[Any], place: Place, ready: Ready[Any], failed: Progress) -> Done:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, warned
+from nearsocket.model.probe import series
 from nearsocket.model.probe.series import Difference, Series, compare_all, microseconds
 from nearsocket.model.probe.sizes import render
 from nearsocket.model.text import one_line
@@ -46,6 +47,16 @@ class Key:
         )
 
 
+def key(
+    fingerprint: str, driver: str, image: str, backend: str, gpus: tuple[str, ...], facts: Mapping[int, Mapping[str, Any]]
+) -> Optional[Key]:
+    """The key of figures by the ranks' facts. None where they did not tell which NCCL they ran: figures under a vague key would be
+    compared with others'."""
+    first = facts.get(0, {})
+    version = first.get("nccl") or first.get("torch")
+    return Key(fingerprint, driver, version, image, backend, gpus) if isinstance(version, str) else None
+
+
 @dataclass(frozen=True)
 class Baseline:
     """The figures kept under a key, and when (ISO 8601, UTC)."""
@@ -67,7 +78,7 @@ def from_json(text: str) -> Baseline:
         if value["schema"] != SCHEMA:
             raise NearsocketError(f"expected {SCHEMA}, found another schema", "keep a new one: --keep-baseline")
         key = Key(**{**value["key"], "gpus": tuple(value["key"]["gpus"])})
-        sizes = tuple(Series(**{**one, "rounds_us": tuple(float(us) for us in one["rounds_us"])}) for one in value["sizes"])
+        sizes = tuple(map(series.from_value, value["sizes"]))
         if not all(one.rounds_us and min(one.rounds_us) > 0 for one in sizes):
             raise NearsocketError(f"expected {SCHEMA} with times above zero, found others", "keep a new one: --keep-baseline")
         return Baseline(key, str(value["kept_at"]), sizes)

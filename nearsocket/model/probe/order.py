@@ -16,6 +16,10 @@ from nearsocket.model.text import one_line
 SCHEMA = "nearsocket.ranks/1"
 
 
+class Lacking(NearsocketError):
+    """What the ranks need is not there (torch, a GPU that torch sees): nothing was measured, and nothing is proven bad."""
+
+
 class Backend(str, enum.Enum):
     """What adds the numbers up: NCCL on GPUs, gloo on CPUs (no placement), or the lab's stand-in for NCCL."""
 

@@ -24,7 +24,8 @@ FIRST, MIDDLE, LAST = "first baseline", "in turn", "second baseline"
 class PrefillOrder:
     """What to ask. `urls`: one engine, or two to compare (the first is the baseline); `api`: `sglang` or `openai`; `lengths` in
     tokens; `repeat`: prompts of each length in each part; `most_cached`: tokens that may come from the cache (a BOS token is the
-    same in every prompt); `request_s`, `whole_s`: time limits in seconds; `limits`: the GPUs' temperatures (None: no guard).
+    same in every prompt); `request_s`, `whole_s`: time limits in seconds; `limits`: the GPUs' temperatures (None: no guard);
+    `key_files`: for each engine the file on its host that has the key it wants (None: it wants none).
     """
 
     urls: tuple[str, ...]
@@ -35,6 +36,7 @@ class PrefillOrder:
     request_s: float = 120.0
     whole_s: float = 1800.0
     limits: Optional[Limits] = DEFAULT_LIMITS
+    key_files: tuple[Optional[str], ...] = ()
 
     def to_json(self) -> bytes:
         """One line."""
@@ -48,7 +50,7 @@ def order_from_json(text: str) -> PrefillOrder:
         if value.pop("schema") != ORDER:
             raise NearsocketError(f"expected {ORDER}, found another schema")
         limits = value.pop("limits")
-        value.update(urls=tuple(value["urls"]), lengths=tuple(value["lengths"]))
+        value.update(urls=tuple(value["urls"]), lengths=tuple(value["lengths"]), key_files=tuple(value["key_files"]))
         return PrefillOrder(**value, limits=Limits(**limits) if limits is not None else None)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NearsocketError(f"expected {ORDER}, found: {one_line(str(error), 100)}") from None

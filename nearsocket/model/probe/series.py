@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from nearsocket.model.probe.starts import Row
 
@@ -44,6 +45,11 @@ class Series:
         if not self.median_us:
             return 0.0
         return 2 * (self.ranks - 1) / self.ranks * self.size_bytes / self.median_us / 1e3
+
+
+def from_value(value: Mapping[str, Any]) -> Series:
+    """From JSON's own values. Raises TypeError, ValueError, KeyError."""
+    return Series(**{**value, "rounds_us": tuple(float(us) for us in value["rounds_us"])})
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,15 @@ class StartOrder:
     container: str = ""
     fill: tuple[int, ...] = ()
 
+    def to_value(self) -> dict[str, Any]:
+        """JSON's own values."""
+        return {**dataclasses.asdict(self), "ranks": self.ranks.to_json()}
+
+
+def start_from_value(value: Mapping[str, Any]) -> StartOrder:
+    """The start that `to_value` made. Raises NearsocketError, KeyError, TypeError, ValueError."""
+    return StartOrder(**dict(value, ranks=order.from_json(value["ranks"]), argv=tuple(value["argv"]), fill=tuple(value["fill"])))
+
 
 @dataclass(frozen=True)
 class ProbeOrder:
@@ -47,8 +56,7 @@ class ProbeOrder:
 
     def to_json(self) -> bytes:
         """One line."""
-        starts = [{**dataclasses.asdict(one), "ranks": one.ranks.to_json()} for one in self.starts]
-        return order.to_line({"schema": ORDER, "starts": starts, "look": self.look})
+        return order.to_line({"schema": ORDER, "starts": [one.to_value() for one in self.starts], "look": self.look})
 
     @property
     def limit_s(self) -> float:
@@ -81,7 +89,7 @@ class Started:
     """What came of one start. `failed`: why it did not end well, one line; `failed_rank` whose fault it was (None: not known).
 
     `facts`: each rank's versions; `pids`: the ranks as their parent counts (a container's own numbers); `words`: the end of what
-    was written on standard error; `seen`: the host while the group held its communicator.
+    was written on standard error; `seen`: the host while the group held its communicator. `lacks`: it failed for lack of something.
     """
 
     name: str
@@ -94,6 +102,7 @@ class Started:
     words: str = ""
     took_s: float = 0.0
     seen: Optional[Snapshot] = None
+    lacks: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """JSON's own values."""
@@ -114,11 +123,7 @@ def order_from_json(text: str) -> ProbeOrder:
         value: dict[str, Any] = json.loads(text)
         if value["schema"] != ORDER:
             raise NearsocketError(f"expected {ORDER}, found another schema", "use one version of nearsocket on both sides")
-        starts = []
-        for one in value["starts"]:
-            ranks = order.from_json(one["ranks"])
-            starts.append(StartOrder(**dict(one, ranks=ranks, argv=tuple(one["argv"]), fill=tuple(one["fill"]))))
-        return ProbeOrder(tuple(starts), bool(value["look"]))
+        return ProbeOrder(tuple(map(start_from_value, value["starts"])), bool(value["look"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NearsocketError(f"expected {ORDER}, found: {one_line(str(error), 100)}") from None
 

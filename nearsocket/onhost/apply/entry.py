@@ -8,14 +8,19 @@ from pathlib import Path
 
 from nearsocket.model import order
 from nearsocket.model.errors import NearsocketError
+from nearsocket.model.host import Host
 from nearsocket.model.outcome import Outcome
 from nearsocket.model.snapshot import Snapshot, Source, SourceStatus
 from nearsocket.model.text import one_line
+from nearsocket.onhost import relief
 from nearsocket.onhost.apply import guard, lock, progress, steps
+from nearsocket.onhost.apply.pathprobe import Ways
 from nearsocket.onhost.apply.run import apply, installed
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.command import CommandTimeout
+from nearsocket.onhost.probe import entry as probe_entry
+from nearsocket.onhost.probe import own
 
 #: The sources that a survey adds to a snapshot.
 INSTALLED, ROLLOUT = "installed", "rollout"
@@ -30,7 +35,21 @@ def own_program() -> bytes:
 def apply_order(text: bytes, holder: str, root: str) -> Outcome:
     """Carry out the order in that text. Raises NearsocketError for a text that is none."""
     given = order.from_json(text.decode("utf-8", "replace"))
-    return apply(given, own_program(), Tree(Path(root)), Systemctl(), one_line(holder, 120), lambda: guard.look(root))
+    tree = Tree(Path(root))
+
+    def look() -> Host:
+        return guard.look(root)
+
+    return apply(given, own_program(), tree, Systemctl(), one_line(holder, 120), look, ways(tree, look))
+
+
+def ways(tree: Tree, look: guard.Look) -> Ways:
+    """How this program proves a path. It goes on to its end although whoever asked is gone, as an apply does."""
+    return Ways(
+        look,
+        lambda replica: relief.main([f"--replica={replica}"], tree),
+        lambda start: probe_entry.once(start, own.program(), True, lambda: False),
+    )
 
 
 def idle(root: str, wait_s: float) -> None:

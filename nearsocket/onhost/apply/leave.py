@@ -16,7 +16,7 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Generation, Manifest, Record
 from nearsocket.model.outcome import Action, Change, Kind
 from nearsocket.model.standalone import Alone, Boot, alone
-from nearsocket.onhost.apply import adopt, build, disk, folders, state, steps, values, work
+from nearsocket.onhost.apply import adopt, build, disk, folders, proven, state, steps, values, work
 from nearsocket.onhost.apply.state import State
 from nearsocket.onhost.apply.steps import Job
 from nearsocket.onhost.apply.systemctl import Systemctl
@@ -108,6 +108,7 @@ def carry_out(leaving: Leaving, tree: Tree, systemctl: Systemctl, done: Callable
         if not leaving.keep:
             adopt.forget(tree, systemctl)
             systemctl.reset_failed(sorted(name for name, now in leaving.found.units.items() if now.active == "failed"))
+    proven.sweep(tree, systemctl)
     _purge(leaving, tree)
     done("purge")
     return None

@@ -1,42 +1,102 @@
-"""Whether a replica that has just come up was proven by its start: asked between two replicas, so that a far one stops the next."""
+"""What is on the disk of paths between GPUs: what the last proof of each rests on, and what a probe that was cut off left."""
 
 from __future__ import annotations
 
-from typing import Optional
+import json
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Optional
 
-from nearsocket.model import places, verdict
-from nearsocket.model.errors import NearsocketError
-from nearsocket.model.generation import Manifest
-from nearsocket.model.order import StopAt
-from nearsocket.model.rollout import proof
+from nearsocket.model import places
+from nearsocket.model.generation import ReplicaEntry
+from nearsocket.model.probe import path
+from nearsocket.model.probe.path import DueProbe, PathProbe
 from nearsocket.onhost.apply import disk
+from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
+from nearsocket.onhost.collect.command import CommandTimeout
 
-#: A verdict has the findings of one replica.
-_LARGEST_BYTES = 4 << 20
+_LARGEST = 64 << 10
+_REMOVE_S = 60.0
 
 
-def problem(tree: Tree, manifest: Manifest, unit: str, stop_at: StopAt) -> Optional[str]:
-    """Why what that unit's start proved is not good enough; None where it is, and for a unit that is no replica's."""
-    replica = next((one.name for one in manifest.replicas if one.unit == unit), None)
-    if replica is None or stop_at is StopAt.NOTHING:
-        return None
-    accept_unknown = stop_at is StopAt.FAILURE
-    start = _newest(tree, replica)
+def due(tree: Tree, probes: Iterable[PathProbe], replicas: Iterable[ReplicaEntry], begin: Iterable[str]) -> tuple[DueProbe, ...]:
+    """The probes that come before the start of the units in `begin`."""
+    starting, known = frozenset(begin), {one.replica: one for one in probes}
+    found = []
+    for replica in replicas:
+        probe = known.get(replica.name) if replica.unit in starting else None
+        reason = path.due(probe, basis(tree, replica.name)) if probe else None
+        if probe and reason:
+            found.append(DueProbe(probe, replica, reason))
+    return tuple(found)
+
+
+def basis(tree: Tree, replica: str) -> Optional[Mapping[str, Any]]:
+    """What the last proof rests on; None where there is none that can be read: then the path is proven anew."""
+    value = _read(tree, places.proven_file(replica))
+    found = value.get("basis") if value.get("schema") == path.SCHEMA else None
+    return found if isinstance(found, dict) else None
+
+
+def keep(tree: Tree, probe: PathProbe) -> None:
+    """The path is proven. Raises OSError."""
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    value = {"schema": path.SCHEMA, "proven_at": moment, "basis": dict(probe.basis)}
+    _write(tree, places.proven_file(probe.replica), value)
+
+
+def begin(tree: Tree, due: DueProbe) -> None:
+    """A probe begins: what has to be ended where nobody is left to do it. Raises OSError."""
+    start = due.probe.start
+    _write(tree, places.probing_file(due.replica.name), {"runtime": start.runtime, "container": start.container})
+
+
+def sweep(tree: Tree, systemctl: Systemctl, replica: Optional[str] = None) -> None:
+    """End what probes that were cut off left (of that replica alone). Where a container stays, so does its mark. Raises OSError."""
+    folder = tree.at(places.probing_file("x")).parent
+    for file in sorted(folder.glob("*.probing")) if replica is None else [tree.at(places.probing_file(replica))]:
+        if not disk.there(file):
+            continue
+        mark = _read(tree, places.probing_file(file.stem))
+        runtime, container = mark.get("runtime"), mark.get("container")
+        systemctl.stop([holder(file.stem)])
+        named = isinstance(runtime, str) and isinstance(container, str) and runtime and container
+        if not named or _ended(systemctl, str(runtime), str(container)):
+            disk.remove(file)
+
+
+def _ended(systemctl: Systemctl, runtime: str, container: str) -> bool:
+    """Whether no such container is left."""
     try:
-        text = disk.read(tree.at(places.verdict_file(replica)), _LARGEST_BYTES).decode("utf-8", "replace")
-        found = verdict.from_json(text)
-    except (OSError, NearsocketError):
-        found = None
-    if found is None or found.start != start:
-        return None if accept_unknown else f"replica {replica} is up, and its start left no proof (see the unit's journal)"
-    return proof.problem(found, accept_unknown)
+        output = systemctl.run([runtime, "rm", "--force", "--volumes", container], _REMOVE_S)
+        return output.code == 0 or systemctl.run([runtime, "container", "inspect", container], _REMOVE_S).code != 0
+    except FileNotFoundError:
+        return True  # no runtime, no container
+    except (OSError, CommandTimeout):
+        return False  # asked again by the next apply
 
 
-def _newest(tree: Tree, replica: str) -> Optional[str]:
-    """The folder of the newest start; None where none is known."""
+def holder(replica: str) -> str:
+    """The unit that needs the replica's mount while nothing of the replica runs: systemd takes away what nobody needs."""
+    return f"nearsocket-path-{replica}.service"
+
+
+def forget(tree: Tree, systemctl: Systemctl, replica: str) -> None:
+    """Nothing is known of that replica's path. Raises OSError."""
+    sweep(tree, systemctl, replica)
+    for file in (places.proven_file(replica), places.probing_file(replica)):
+        disk.remove(tree.at(file))
+
+
+def _read(tree: Tree, file: str) -> Mapping[str, Any]:
     try:
-        text = disk.read(tree.at(places.start_env(replica)), 1 << 16).decode("utf-8", "replace")
-    except OSError:
-        return None
-    return places.start_folder(text, replica).rpartition("/")[2] or None
+        value = json.loads(disk.read(tree.at(file), _LARGEST).decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _write(tree: Tree, file: str, value: Mapping[str, Any]) -> None:
+    disk.make_folders(tree.at(file).parent)
+    disk.replace(tree.at(file), (json.dumps(value, indent=1, sort_keys=True) + "\n").encode(), 0o600)

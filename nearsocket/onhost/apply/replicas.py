@@ -13,7 +13,7 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Manifest, ReplicaEntry
 from nearsocket.model.places import replica_folder
 from nearsocket.model.text import one_line
-from nearsocket.onhost.apply import disk
+from nearsocket.onhost.apply import disk, proven
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.command import CommandTimeout
@@ -46,6 +46,7 @@ def take_out(tree: Tree, systemctl: Systemctl, replica: ReplicaEntry) -> None:
     if problem:
         raise OSError(problem)
     disk.remove_tree(tree.at(replica_folder(replica.name)))
+    proven.forget(tree, systemctl, replica.name)
     for path in (places.verdict_file(replica.name), places.history_file(replica.name)):
         disk.remove(tree.at(path))
 

@@ -14,6 +14,7 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Generation
 from nearsocket.model.order import Order, Part
 from nearsocket.model.outcome import Installed, Outcome
+from nearsocket.model.probe.path import Result
 from nearsocket.model.settings import Adopt
 from nearsocket.onhost.apply import (
     adopt,
@@ -26,15 +27,18 @@ from nearsocket.onhost.apply import (
     leave,
     lock,
     parts,
+    pathprobe,
     progress,
     proven,
     replicas,
     rollback,
+    startproof,
     state,
     steps,
     values,
     work,
 )
+from nearsocket.onhost.apply.pathprobe import Prober, Ways
 from nearsocket.onhost.apply.state import State
 from nearsocket.onhost.apply.steps import Interrupted, Job
 from nearsocket.onhost.apply.systemctl import Systemctl
@@ -64,13 +68,16 @@ def apply(
     systemctl: Systemctl,
     holder: str = "nearsocket apply",
     look: Optional[guard.Look] = None,
+    ways: Optional[Ways] = None,
 ) -> Outcome:
-    """Carry out the order; every fault of the outside world is in the outcome's `error`. `look`: how the guard sees the host."""
+    """Carry out the order; every fault of the outside world is in the outcome's `error`. `look`: how the guard sees the host;
+    `ways`: how paths are probed (None: none is)."""
     clock = Clock()
+    prober = Prober(tree, systemctl, ways) if ways else None
     try:
         with lock.shared(tree, order.lock_wait_s) if order.dry else lock.exclusive(tree, holder, order.lock_wait_s):
             clock.done("lock")
-            return _locked(order, program, tree, systemctl, clock, look, holder)
+            return _locked(order, program, tree, systemctl, clock, look, holder, prober)
     except NearsocketError as error:
         return _refused(tree, order, clock, error.message, error.hint)
     except (OSError, CommandTimeout) as error:
@@ -83,11 +90,18 @@ def _refused(tree: Tree, order: Order, clock: Clock, message: str, hint: Optiona
 
 
 def _locked(
-    order: Order, program: bytes, tree: Tree, systemctl: Systemctl, clock: Clock, look: Optional[guard.Look], holder: str
+    order: Order,
+    program: bytes,
+    tree: Tree,
+    systemctl: Systemctl,
+    clock: Clock,
+    look: Optional[guard.Look],
+    holder: str,
+    prober: Optional[Prober],
 ) -> Outcome:
     if order.remove:
         return _left(order, tree, systemctl, clock, look, holder)
-    job = _job(order, program, tree, systemctl)
+    job = dataclasses.replace(_job(order, program, tree, systemctl), prober=prober)
     clock.done("read")
     if not job.todo.nothing and order.part is not Part.IMAGE:
         guard.refuse(order, job.todo.reload, job.generation.manifest, job.found, look)
@@ -104,6 +118,7 @@ def _locked(
         outcome = dataclasses.replace(outcome, notes=(*outcome.notes, *([refused] if refused else [])), frozen=refused)
     elif todo.nothing:
         steps.discard(found, tree)
+        proven.sweep(tree, systemctl)
         journal.clear(tree)
         progress.write(tree, order.rollout and order.rollout.at(progress.done(order)))
     else:
@@ -160,6 +175,8 @@ def _job(order: Order, program: bytes, tree: Tree, systemctl: Systemctl) -> Job:
     taken = adopt.fresh(tree, order.handovers, bool(found.unfinished or found.void))
     begin = {entry.unit for entry in todo.restart} | set(todo.start) | {one.unit for one in taken}
     todo = work.with_handovers(todo, taken)
+    starting = [*(entry.unit for entry in todo.restart), *todo.start]
+    todo = dataclasses.replace(todo, probes=proven.due(tree, order.probes, manifest.replicas, starting))
     todo = dataclasses.replace(todo, images=images.missing(systemctl, [r for r in manifest.replicas if r.unit in begin]))
     if not found.damage:
         replicas.refuse_taken(tree, systemctl, manifest, found.manifest, frozenset(one.replica for one in order.handovers))
@@ -188,9 +205,19 @@ def _carried_out(outcome: Outcome, job: Job, tree: Tree, systemctl: Systemctl, c
     try:
         problem = steps.carry_out(job, tree, systemctl, clock.done)
     except Interrupted as cut:
-        return dataclasses.replace(outcome, number=tree.number(), error=cut.message, hint=cut.hint, wrote=cut.wrote)
+        outcome = dataclasses.replace(outcome, number=tree.number(), error=cut.message, hint=cut.hint, wrote=cut.wrote)
+        return _with_probes(outcome, job.prober)
     hint = "the generation is in force; look at the unit's journal, then run this again" if problem else None
-    return dataclasses.replace(outcome, wrote=True, error=problem, hint=hint)
+    return _with_probes(dataclasses.replace(outcome, wrote=True, error=problem, hint=hint), job.prober)
+
+
+def _with_probes(outcome: Outcome, prober: Optional[Prober]) -> Outcome:
+    if prober is None:
+        return outcome
+    broken = any(one.result is Result.BROKEN for one in prober.found)
+    hint = "nearsocket audit; docs/probe.md; `probe: {before_start: never}` starts it all the same" if broken else outcome.hint
+    notes = (*outcome.notes, *pathprobe.notes(prober.found))
+    return dataclasses.replace(outcome, notes=notes, probes=tuple(prober.found), hint=hint)
 
 
 def _one_by_one(order: Order, job: Job, tree: Tree, clock: Clock) -> Job:
@@ -201,7 +228,7 @@ def _one_by_one(order: Order, job: Job, tree: Tree, clock: Clock) -> Job:
 
     def after(unit: str) -> Optional[str]:
         clock.done(f"unit {unit}")
-        return proven.problem(tree, job.generation.manifest, unit, stop_at)
+        return startproof.problem(tree, job.generation.manifest, unit, stop_at)
 
     return dataclasses.replace(job, after=after)
 

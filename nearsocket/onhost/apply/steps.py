@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model.generation import Generation
-from nearsocket.onhost.apply import adopt, build, disk, folders, images, journal, replicas, values
+from nearsocket.onhost.apply import adopt, build, disk, folders, images, journal, proven, replicas, values
 from nearsocket.onhost.apply.journal import Journal
+from nearsocket.onhost.apply.pathprobe import Prober
 from nearsocket.onhost.apply.state import State
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
-from nearsocket.onhost.apply.units import bring_up
+from nearsocket.onhost.apply.units import After, bring_up
 from nearsocket.onhost.apply.work import Work
 from nearsocket.onhost.collect.command import CommandTimeout
 
@@ -34,9 +35,9 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """One apply's work: what is to be in force under which number (`there`: its folder exists), by which program.
-
-    `after`: units start one after another, and what it says of one that is up stops those behind it.
+    """One apply's work: what is to be in force under which number (`there`: its folder exists), by which program. `prober`: what
+    proves the paths that are due (None: nothing does). `after`: units start one after another, and what it says of one that is up
+    stops those behind it.
     """
 
     todo: Work
@@ -45,7 +46,8 @@ class Job:
     number: int
     there: bool
     program: bytes
-    after: Optional[Callable[[str], Optional[str]]] = None
+    prober: Optional[Prober] = None
+    after: Optional[After] = None
 
 
 def said(error: Exception) -> str:
@@ -89,6 +91,7 @@ def carry_out(job: Job, tree: Tree, systemctl: Systemctl, done: Callable[[str], 
 def _before(job: Job, tree: Tree, systemctl: Systemctl, plan: Journal, done: Callable[[str], None]) -> None:
     todo = job.todo
     discard(job.found, tree)
+    proven.sweep(tree, systemctl)
     journal.write(tree, plan)
     folders.note(tree, [tree.at(link.path).parent for link in (*todo.links_add, *todo.links_fix)])
     _keep_aside(job, tree)
@@ -123,7 +126,7 @@ def _after(job: Job, tree: Tree, systemctl: Systemctl, plan: Journal, done: Call
     adopt.watch(systemctl, todo.handovers)
     problem = adopt.take(systemctl, todo.handovers)
     if problem is None:
-        problem, plan = bring_up(tree, systemctl, todo, plan, job.after)
+        problem, plan = bring_up(tree, systemctl, todo, plan, job.prober, job.after)
     if problem and todo.handovers:
         problem = "; ".join(filter(None, [problem, adopt.put_back(tree, systemctl, todo.handovers)]))
     done("units")

@@ -6,20 +6,30 @@ import dataclasses
 from collections.abc import Callable
 from typing import Optional
 
-from nearsocket.onhost.apply import journal
-from nearsocket.onhost.apply.journal import Journal
+from nearsocket.model.probe.path import DueProbe
+from nearsocket.onhost.apply import journal, pathprobe
+from nearsocket.onhost.apply.journal import Journal, Restart
+from nearsocket.onhost.apply.pathprobe import Prober
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.apply.work import Work
 
+#: Called with each unit that is up where units come one after another: what is wrong with it, which stops those behind it.
+After = Callable[[str], Optional[str]]
+
 
 def bring_up(
-    tree: Tree, systemctl: Systemctl, todo: Work, plan: Journal, after: Optional[Callable[[str], Optional[str]]] = None
+    tree: Tree,
+    systemctl: Systemctl,
+    todo: Work,
+    plan: Journal,
+    prober: Optional[Prober] = None,
+    after: Optional[After] = None,
 ) -> tuple[Optional[str], Journal]:
     """What a unit failed with (None: all well), and what is left of the journal.
 
     Units restart one after another and stop at the first failure, so that the others go on serving; new ones start side by side.
-    `after`: these start one after another too; it is called with each unit that is up, and says what is wrong with it.
+    `prober` proves the paths that are due, each while its unit is down. `after`: new ones start one after another too.
     Raises OSError, CommandTimeout.
     """
     for entry in todo.restart:
@@ -29,10 +39,7 @@ def bring_up(
         journal.write(tree, plan)
         # systemd counts a deploy's restarts too; a person who deploys often must not run into the limit that ends loops.
         systemctl.reset_failed([entry.unit])
-        if entry.mount:
-            problem = systemctl.stop([entry.unit]) or systemctl.stop([entry.mount]) or _start(systemctl, (entry.unit,))
-        else:
-            problem = systemctl.restart(entry.unit)
+        problem = _again(systemctl, entry, prober, pathprobe.of(todo, entry.unit))
         if problem:
             return f"{entry.unit} did not restart: {problem}", plan
         plan = dataclasses.replace(plan, restart=tuple(e for e in plan.restart if e.unit != entry.unit))
@@ -40,13 +47,33 @@ def bring_up(
         problem = after(entry.unit) if after else None
         if problem:
             return problem, plan
-    starts = (*todo.start, *todo.wait)
-    for names in [(name,) for name in starts] if after else [starts]:
-        problem = _start(systemctl, names) or (after(names[0]) if after else None)
-        if problem:
-            return problem, plan
+    # One after another, and before any of them starts: what is measured side by side is not what is measured.
+    refused = {name: prober.refusal(pathprobe.of(todo, name)) if prober else None for name in todo.start}
+    started = _start_all(systemctl, (*(name for name in todo.start if not refused[name]), *todo.wait), after)
+    problems = [*(f"{name} is not started: {why}" for name, why in refused.items() if why), *([started] if started else [])]
+    if problems:
+        return "; ".join(problems), plan
     problem = systemctl.stop(todo.stop)
     return (f"units that are gone did not stop: {problem}" if problem else None), plan
+
+
+def _again(systemctl: Systemctl, entry: Restart, prober: Optional[Prober], due: Optional[DueProbe]) -> Optional[str]:
+    """Restart the unit; what failed, or None."""
+    if not entry.mount and not (prober and due):
+        return systemctl.restart(entry.unit)
+    return (
+        systemctl.stop([entry.unit])
+        or (systemctl.stop([entry.mount]) if entry.mount else None)
+        or (prober.refusal(due) if prober else None)
+        or _start(systemctl, (entry.unit,))
+    )
+
+
+def _start_all(systemctl: Systemctl, names: tuple[str, ...], after: Optional[After]) -> Optional[str]:
+    """Start them side by side, or with `after` one after another up to the first of which it says something."""
+    if after is None:
+        return _start(systemctl, names)
+    return next((problem for name in names if (problem := _start(systemctl, (name,)) or after(name))), None)
 
 
 def _start(systemctl: Systemctl, names: tuple[str, ...]) -> Optional[str]:

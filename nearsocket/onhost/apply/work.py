@@ -14,6 +14,7 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Link, Manifest, ReplicaEntry
 from nearsocket.model.handover import Handover
 from nearsocket.model.outcome import Action, Change, Kind
+from nearsocket.model.probe.path import DueProbe
 from nearsocket.model.settings import Adopt
 from nearsocket.onhost.apply.images import Pull
 from nearsocket.onhost.apply.journal import Restart
@@ -56,6 +57,7 @@ class Work:
     stop: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     handovers: tuple[Handover, ...] = ()
+    probes: tuple[DueProbe, ...] = ()
 
     @property
     def nothing(self) -> bool:
@@ -216,6 +218,7 @@ def listed(work: Work, number: int, state: State) -> tuple[Change, ...]:
         for s in work.settings
     ]
     found += [_handed(one) for one in work.handovers]
+    found += [Change(Kind.REPLICA, Action.PROBE, one.replica.name, one.reason) for one in work.probes]
     found += [Change(Kind.UNIT, Action.RESTART, entry.unit) for entry in work.restart]
     found += [Change(Kind.UNIT, Action.START, name, _why_down(state, name)) for name in work.start]
     found += [Change(Kind.UNIT, Action.STOP, name) for name in work.stop]

@@ -9,7 +9,7 @@ from typing import Any
 from nearsocket.model import cpulist
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.probe import order as orders
-from nearsocket.model.probe.order import RanksOrder, to_line
+from nearsocket.model.probe.order import Lacking, RanksOrder, to_line
 from nearsocket.model.text import fault
 from nearsocket.onhost.collect.files import text_or_none
 from nearsocket.onhost.probe import rank as ranks
@@ -32,6 +32,8 @@ def live(order: RanksOrder, number: int, port: int, pairs: Mapping[tuple[int, in
             _bind_cpus(place.bind)
         backend = _backend(order, number, port, pairs)
         ranks.work(order, number, backend, say)
+    except Lacking as error:
+        say({"error": error.message, "lacks": True})
     except NearsocketError as error:
         say({"error": error.message})
     except BaseException as error:  # torch raises what it likes; the parent wants a line

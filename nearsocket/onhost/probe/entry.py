@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import Optional
+from typing import Callable, Optional
 
 import nearsocket
 from nearsocket.model import programs
@@ -36,13 +36,17 @@ def each(order: ProbeOrder, own: Optional[Program] = None) -> list[Started]:
     mine = own or program()
     found = []
     for one in order.starts:
-        found.append(_one(one, mine, order.look))
+        found.append(once(one, mine, order.look, supervise.reader_gone))
         if found[-1].failed == supervise.GONE:
             break
     return found
 
 
-def _one(order: StartOrder, own: Program, wanted: bool) -> Started:
+def once(order: StartOrder, own: Program, wanted: bool, gone: Callable[[], bool]) -> Started:
+    """One start in a folder of its own. `wanted`: the host is looked at; `gone`: as `supervise.run` takes it.
+
+    Raises NearsocketError, OSError where it cannot be made ready.
+    """
     base = Path(programs.RUN)
     if os.geteuid() == 0:
         disk.make_folders(base)
@@ -55,7 +59,7 @@ def _one(order: StartOrder, own: Program, wanted: bool) -> Started:
         if order.argv:
             disk.write_new(folder / "env", supervise.environment_file(order.ranks.environment), 0o600)
         with fill.filled(order.fill):
-            return supervise.run(order, own, folder, look if wanted else lambda: None)
+            return supervise.run(order, own, folder, look if wanted else lambda: None, gone)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

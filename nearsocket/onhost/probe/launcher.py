@@ -164,7 +164,8 @@ class _Group:
             if "at" in event:
                 member.at = event["at"]
             elif "error" in event:
-                return {"rank": member.rank, "reason": f"{event['error']} at {member.at}"}
+                lacks = bool(event.get("lacks"))
+                return {"rank": member.rank, "reason": f"{event['error']} at {member.at}", "lacks": lacks}
             elif "done" in event:
                 member.done = True
             else:

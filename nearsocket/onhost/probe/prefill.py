@@ -10,6 +10,7 @@ import time
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Callable, Optional
 
 from nearsocket.model.errors import NearsocketError
@@ -17,6 +18,7 @@ from nearsocket.model.probe import prefill, thermal
 from nearsocket.model.probe.prefill import FIRST, LAST, MIDDLE, Answer, PrefillOrder, Reading
 from nearsocket.model.probe.thermal import Heat
 from nearsocket.model.text import fault, one_line
+from nearsocket.onhost import apikey
 from nearsocket.onhost.probe.heat import read_heat
 
 _LARGEST_ANSWER = 4 << 20
@@ -47,12 +49,17 @@ def measure(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Answer:
-    """Warm up, first baseline, both engines in turn, second baseline. Ends early at the first cached prompt or too warm a GPU."""
+    """Warm up, first baseline, both engines in turn, second baseline. Ends early at the first cached prompt or too warm a GPU.
+
+    Raises NearsocketError where no engine answers as it should, or its key cannot be read.
+    """
+    files = (*order.key_files, *[None] * len(order.urls))
+    keys = [apikey.load(Path(file)) if file else None for file in files[: len(order.urls)]]
     end = clock() + order.whole_s
     readings: list[Reading] = []
     try:
         _cool_down(order, heat, clock, sleep, end)
-        engines = [_Engine(url, order, clock) for url in order.urls]
+        engines = [_Engine(url, order, clock, key) for url, key in zip(order.urls, keys)]
         for one in engines:
             one.learn()
         for part, number, length in _turns(order):
@@ -106,6 +113,7 @@ class _Engine:
     url: str
     order: PrefillOrder
     clock: Callable[[], float]
+    key: Optional[str] = field(default=None, repr=False)
     tokens_a_word: float = 1.0
     model: str = ""
     random: random.Random = field(default_factory=random.SystemRandom)
@@ -144,7 +152,7 @@ class _Engine:
         tokens = told.get("prompt_tokens") if isinstance(told, dict) else None
         if type(tokens) is not int or tokens < 1:
             raise NearsocketError(
-                f"{self.url}: expected the answer to tell its prompt's tokens, found {one_line(str(answer), 80)!r}"
+                f"{self.url}: expected the answer to tell its prompt's tokens, found {self._shown(str(answer), 80)!r}"
             )
         return tokens, cached if type(cached) is int else None, seconds
 
@@ -152,14 +160,19 @@ class _Engine:
         pick = self.random.choice
         return pick(_CONSONANTS) + pick(_VOWELS) + pick(_CONSONANTS) + pick(_VOWELS)
 
+    def _shown(self, text: str, limit: int) -> str:
+        """What the engine said, without the key: an engine may say it back."""
+        return one_line(text.replace(self.key, "(the key)") if self.key else text, limit)
+
     def _ask(self, method: str, path: str, body: Optional[dict[str, Any]]) -> Any:
         """The answer's JSON. Raises NearsocketError, UsageError."""
         prefill.insist_on_http(self.url)
         parts = urllib.parse.urlsplit(self.url)
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=self.order.request_s)
         try:
+            headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {self.key}"} if self.key else {})}
             data = None if body is None else json.dumps(body).encode("ascii")
-            connection.request(method, parts.path.rstrip("/") + path, data, {"Content-Type": "application/json"})
+            connection.request(method, parts.path.rstrip("/") + path, data, headers)
             answer = connection.getresponse()
             text = answer.read(_LARGEST_ANSWER)
         except (OSError, http.client.HTTPException) as error:
@@ -169,8 +182,13 @@ class _Engine:
         finally:
             connection.close()
         if answer.status != 200:
-            said = one_line(text.decode("utf-8", "replace"), 120)
-            raise NearsocketError(f"{one_line(self.url, 80)}: expected {path} to answer 200, found {answer.status}: {said}")
+            said = self._shown(text.decode("utf-8", "replace"), 120)
+            raise NearsocketError(
+                f"{one_line(self.url, 80)}: expected {path} to answer 200, found {answer.status}: {said}",
+                "an engine that wants a key: --api-key-file FILE, or verify.api_key in the fleet file"
+                if answer.status in (401, 403)
+                else None,
+            )
         try:
             return json.loads(text)
         except ValueError:

@@ -17,8 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-from nearsocket.model.errors import NearsocketError
-from nearsocket.model.probe.order import Place
+from nearsocket.model.probe.order import Lacking, Place
 from nearsocket.onhost.probe import pattern
 
 #: 48 MiB over PCIe: 2.3 ms near, 5.7 ms far (FIELD_NOTES 1).
@@ -37,7 +36,7 @@ class StandinRank:
             engine, nccl = importlib.import_module("sglang.scheduler"), importlib.import_module("sglang.nccl")
             gpus, log = importlib.import_module("sglang.gpus"), importlib.import_module("sglang.nccllog")
         except ImportError as error:
-            raise NearsocketError(
+            raise Lacking(
                 f"backend standin: expected the lab's stand-in engine on PYTHONPATH, found none ({error})",
                 "it is for the lab; on a GPU use the backend nccl",
             ) from None

@@ -46,10 +46,14 @@ class _Heard:
     failed: Optional[str] = None
     failed_rank: Optional[int] = None
     seen: Optional[Snapshot] = None
+    lacks: bool = False
 
 
-def run(order: StartOrder, program: Program, folder: Path, look: Look) -> Started:
-    """One start from its first process to its last. Whatever happens comes back as a result; nothing keeps running."""
+def run(order: StartOrder, program: Program, folder: Path, look: Look, gone: Callable[[], bool]) -> Started:
+    """One start from its first process to its last. Whatever happens comes back as a result; nothing keeps running.
+
+    `gone`: whether nobody waits for the result any more; the start ends then.
+    """
     began = time.monotonic()
     heard = _Heard()
     words = b""
@@ -59,7 +63,7 @@ def run(order: StartOrder, program: Program, folder: Path, look: Look) -> Starte
         return Started(order.name, failed=f"expected to start {_argv(order, folder)[0]}, found: {error.strerror}")
     children.alive(process.pid)
     try:
-        words = _talk(process, order, program, folder, heard, look)
+        words = _talk(process, order, program, folder, heard, look, gone)
     finally:
         children.kill_group(process.pid)
         for pipe in (process.stdin, process.stdout, process.stderr):
@@ -78,6 +82,7 @@ def run(order: StartOrder, program: Program, folder: Path, look: Look) -> Starte
         decode(words)[-4000:],
         round(time.monotonic() - began, 3),
         heard.seen,
+        heard.lacks,
     )
 
 
@@ -105,7 +110,15 @@ def _start(order: StartOrder, folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def _talk(process: subprocess.Popen[bytes], order: StartOrder, program: Program, folder: Path, heard: _Heard, look: Look) -> bytes:
+def _talk(
+    process: subprocess.Popen[bytes],
+    order: StartOrder,
+    program: Program,
+    folder: Path,
+    heard: _Heard,
+    look: Look,
+    gone: Callable[[], bool],
+) -> bytes:
     """Send, listen, look, end; the last of standard error comes back."""
     assert process.stdin and process.stdout and process.stderr
     ranks = {**order.ranks.to_json(), "environment": _environment(order, folder)}
@@ -122,7 +135,7 @@ def _talk(process: subprocess.Popen[bytes], order: StartOrder, program: Program,
         reading = 2
         while reading:
             ready = selector.select(max(0.0, min(_PULSE_S, end - time.monotonic())))
-            if time.monotonic() >= end or reader_gone():
+            if time.monotonic() >= end or gone():
                 late = f"no answer within {order.ranks.limit_s + _GRACE_S:g} s"
                 heard.failed = heard.failed or (late if time.monotonic() >= end else GONE)
                 return kept
@@ -177,6 +190,7 @@ def _hear(line: bytes, heard: _Heard) -> bool:
         elif "failed" in event:
             heard.failed = one_line(str(event["failed"]["reason"]), 400)
             heard.failed_rank = event["failed"]["rank"]
+            heard.lacks = bool(event["failed"].get("lacks"))
         elif "holding" in event:
             heard.pids = tuple(int(pid) for pid in event["holding"])
             return True

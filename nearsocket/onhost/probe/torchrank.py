@@ -10,7 +10,8 @@ import time
 from typing import Any, Optional
 
 from nearsocket.model.probe import order
-from nearsocket.model.probe.order import Place
+from nearsocket.model.probe.order import Lacking, Place
+from nearsocket.model.text import fault
 from nearsocket.onhost.probe.pattern import PERIOD
 
 #: Calls that are queued at once: with their events, well below the 1,024 launches that a CUDA stream takes before it blocks.
@@ -35,9 +36,15 @@ class TorchRank:
         return self.kind is order.Backend.NCCL
 
     def start(self) -> None:
-        """Join the group. Raises what torch raises."""
-        self.torch = importlib.import_module("torch")
+        """Join the group. Raises Lacking where there is no torch or no such GPU, else what torch raises."""
+        try:
+            self.torch = importlib.import_module("torch")
+        except (ImportError, OSError) as error:
+            raise Lacking(f"expected torch in the ranks' Python, found none ({fault(error, 120)})") from None
         if self.on_gpu:
+            seen = self.torch.cuda.device_count()
+            if self.place.device >= seen:
+                raise Lacking(f"expected torch to see GPU {self.place.device}, found {seen} GPUs")
             self.torch.cuda.set_device(self.place.device)
             self.device = self.torch.device("cuda", self.place.device)
         else:

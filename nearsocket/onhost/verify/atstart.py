@@ -16,8 +16,7 @@ from nearsocket.model.finding import Status
 from nearsocket.model.start import Start
 from nearsocket.model.text import fault
 from nearsocket.model.verdict import Action, Held, Trigger, Verdict, Word
-from nearsocket.onhost import options
-from nearsocket.onhost.apply import disk
+from nearsocket.onhost import apikey, options
 from nearsocket.onhost.apply.steps import said
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.fingerprint import load_start
@@ -29,7 +28,6 @@ from nearsocket.onhost.verify.supervise import Voice
 _RESERVE_S = 20.0
 #: A request takes a part of the time; one look at the processes as much at most.
 _REQUEST_S, _LOOK_S = 60.0, 45.0
-_LARGEST_KEY = 64 << 10
 
 
 def main(words: Sequence[str], tree: Tree = Tree()) -> int:  # noqa: B008 - a frozen value
@@ -92,8 +90,8 @@ def _asked(tree: Tree, start: Start, end: float) -> Optional[str]:
     name = start.verify.api_key
     if name is not None:
         try:
-            key = disk.read(tree.at(start.secrets[name]), _LARGEST_KEY).decode("utf-8").strip()
-        except (OSError, KeyError, UnicodeDecodeError):
+            key = apikey.load(tree.at(start.secrets[name]))
+        except (NearsocketError, KeyError):
             return f"no request was sent: the secret {name} could not be read"
     left_s = end - time.monotonic()
     return request.send(start.engine, start.health, key, max(1.0, min(_REQUEST_S, left_s / 2)))

@@ -17,6 +17,7 @@ from nearsocket.model.plan.layers import NEEDS_SYS_NICE
 from nearsocket.model.plan.make import plan
 from nearsocket.model.probe.order import Backend
 from nearsocket.model.probe.planning import Binding
+from nearsocket.model.settings import Verify
 from tests.plan.hosts import IMAGE, asked, eight, four_on_one_socket, replica
 
 HOST = read.host(four_on_one_socket())
@@ -127,7 +128,29 @@ def test_a_replicas_address_is_what_its_host_reaches(monkeypatch: pytest.MonkeyP
     target = Target("h", Way.LOCAL, settings=SETTINGS)
     monkeypatch.setattr(audit, "collect", lambda *words: four_on_one_socket())
     ports = {one.name: one.port for one in plan(HOST, SETTINGS).replicas}
-    assert engines.found(target, "b", 1, Children()) == (f"http://127.0.0.1:{ports['b']}", "sglang")
+    assert engines.found(target, "b", 1, Children()) == engines.Found(f"http://127.0.0.1:{ports['b']}", "sglang")
     with pytest.raises(UsageError, match="expected --replica and one of a, b"):
         engines.found(target, None, 1, Children())
-    assert engines.found(Target("h", Way.LOCAL), None, 1, Children()) == (engines.DEFAULT_URL, "sglang")
+    assert engines.found(Target("h", Way.LOCAL), None, 1, Children()) == engines.Found(engines.DEFAULT_URL, "sglang")
+
+
+def test_a_replicas_engine_is_asked_with_the_key_that_its_proof_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    keyed = replica("a", secrets={"API_KEY": "/etc/keys/a", "HF_TOKEN": "/etc/hf"}, verify=Verify(api_key="API_KEY"))
+    monkeypatch.setattr(audit, "collect", lambda *words: four_on_one_socket())
+    found = engines.found(Target("h", Way.LOCAL, settings=asked(keyed)), None, 1, Children())
+    assert found.key_file == "/etc/keys/a"
+
+
+@pytest.mark.parametrize(
+    ("given", "count", "own", "expected"),
+    [
+        ((), 1, None, (None,)),
+        ((), 2, "/own", ("/own", None)),
+        (("/a",), 2, "/own", ("/a", None)),
+        (("/a", "/b"), 2, None, ("/a", "/b")),
+    ],
+)
+def test_files_of_keys_go_to_the_engines_in_their_order(
+    given: tuple[str, ...], count: int, own: str | None, expected: tuple[str | None, ...]
+) -> None:
+    assert engines.key_files(given, count, own) == expected

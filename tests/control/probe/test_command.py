@@ -18,6 +18,7 @@ from nearsocket.control.transport.process import Children
 from nearsocket.model.errors import UsageError
 from nearsocket.model.probe import baseline as baselines
 from nearsocket.model.probe.baseline import Baseline, Key
+from nearsocket.model.probe.starts import Row, Started
 from nearsocket.model.snapshot import Snapshot
 from nearsocket.onhost.probe import standin
 from tests.onhost.probe.engine import Engine, serve
@@ -124,6 +125,8 @@ def test_a_sweep_measures_every_setting_beside_the_one_in_force(capsys: pytest.C
         (("lottery", "@local", *RANKS, "--fill"), "--fill: expected near nodes to fill and others beside them"),
         (("prefill", "@local", "--lengths", "0"), "--lengths: expected numbers of tokens"),
         (("prefill", "@local", "--url", "ftp://x", "--no-thermal-guard"), "expected an http address"),
+        (("prefill", "@local", "--api-key-file", "key"), "--api-key-file: expected an absolute path on the host"),
+        (("prefill", "@local", "--api-key-file", "/a", "--api-key-file", "/b"), "expected one for each engine (1), found 2"),
     ],
 )
 def test_wrong_usage_is_one_line_and_64(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
@@ -177,6 +180,43 @@ def test_an_idle_host_is_measured_on_all_its_gpus(capsys: pytest.CaptureFixture[
     (order,) = seen
     assert [one.name for one in order.starts] == ["as configured", *["forced near", "forced far"] * 2]
     assert len(order.starts[0].ranks.ranks) == 4
+
+
+@pytest.mark.parametrize(("until", "code", "status"), [("2999-01-01", 0, "not-applicable"), ("2001-01-01", 2, "fail")])
+def test_a_waiver_takes_a_finding_out_of_the_code_until_its_day_and_it_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, until: str, code: int, status: str
+) -> None:
+    ids = ("probe.allreduce", "nccl.buffer-placement")
+    lines = [f"  - {{id: {id}, host: 'gpu*', reason: a known bad link, owner: ops, expires: {until}}}" for id in ids]
+    file = tmp_path / "fleet.yaml"
+    file.write_text("hosts:\n  - name: gpu1\nwaivers:\n" + "\n".join(lines) + "\n")
+    monkeypatch.setattr(audit, "collect", lambda target, timeout_s, children: four_on_one_socket())
+    monkeypatch.setattr(ask, "run_starts", lambda t, order, c: tuple(Started(one.name, failed="dead") for one in order.starts))
+    found, out, _ = run(capsys, "allreduce", str(file), "--python", "/usr/bin/python3")
+    assert found == code
+    assert ("by ops: a known bad link" in out) == (code == 0)
+    found, out, _ = run(capsys, "allreduce", str(file), "--python", "/usr/bin/python3", "--json")
+    said = json.loads(out)
+    assert (said["exit_code"], said["status"]) == (code, status)
+    (one,) = said["probes"]
+    assert [finding["waived"] is not None for finding in one["findings"]] == [code == 0] * 2
+
+
+def test_a_host_that_was_refused_makes_the_whole_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "fleet.yaml"
+    waiver = "{id: nccl.buffer-placement, host: gpu2, reason: not seen, owner: ops, expires: 2999-01-01}"
+    file.write_text(f"hosts:\n  - name: gpu1\n  - name: gpu2\nwaivers:\n  - {waiver}\n")
+    held, idle = two_socket_far(), four_on_one_socket()
+    rows = tuple(Row(rank, 0, 4096, 5, 1.0, 1.0, 1.0, 1.0, 0, None) for rank in range(4))
+    monkeypatch.setattr(audit, "collect", lambda target, timeout_s, children: held if target.name == "gpu1" else idle)
+    monkeypatch.setattr(ask, "run_starts", lambda t, order, c: tuple(Started(one.name, rows) for one in order.starts))
+    code, out, err = run(capsys, "allreduce", str(file), "--python", "/usr/bin/python3", "--json")
+    said = json.loads(out)
+    assert [(one["host"], one["findings"][0]["status"]) for one in said["probes"]] == [("gpu2", "pass")]
+    assert (code, said["status"]) == (2, "unknown")
+    assert "gpu1" in err
 
 
 def test_cold_prompts_are_timed_through_the_hosts_own_program(capsys: pytest.CaptureFixture[str]) -> None:

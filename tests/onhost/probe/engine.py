@@ -17,7 +17,8 @@ TOKENS_A_WORD = 2
 @dataclass
 class Engine:
     """What the server does. `bos`: tokens that every prompt shares; `salted`: whether the cache looks at the salt at all;
-    `tells`: whether cached tokens are in the answer; `seen`: the prompts so far.
+    `tells`: whether cached tokens are in the answer;
+    `key`: what it wants, and says back to who has another; `seen`: the prompts so far.
     """
 
     bos: int = 0
@@ -25,6 +26,7 @@ class Engine:
     tells: bool = True
     status: int = 200
     body: bytes | None = None
+    key: str | None = None
     seen: list[list[str]] = field(default_factory=list)
 
     def count(self, text: str) -> tuple[int, int]:
@@ -69,6 +71,14 @@ def serve(engine: Engine) -> Iterator[str]:
             self._reply(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
         def _reply(self, body: dict[str, Any]) -> None:
+            given = self.headers.get("Authorization", "")
+            if engine.key is not None and given != f"Bearer {engine.key}":
+                data = f"{given} is not the key".encode()
+                self.send_response(401)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+                return
             data = engine.body if engine.body is not None else json.dumps(engine.answer(self.path, body)).encode()
             self.send_response(engine.status)
             self.send_header("Content-Length", str(len(data)))

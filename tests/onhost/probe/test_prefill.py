@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from nearsocket.model.probe import prefill as judging
 from nearsocket.model.probe import thermal
 from nearsocket.model.probe.prefill import FIRST, LAST, MIDDLE, Answer, PrefillOrder, Reading
 from nearsocket.model.probe.thermal import Heat, Limits
+from nearsocket.onhost import apikey
 from nearsocket.onhost.probe import prefill
 from tests.onhost.probe.engine import Engine, serve
 
@@ -212,3 +214,49 @@ def test_the_guard_lets_begin_only_what_it_would_not_end(temperatures: list[int]
     heat = [Heat(str(number), celsius) for number, celsius in enumerate(temperatures)]
     if thermal.too_warm_to_start(heat, Limits()) is None:
         assert thermal.must_end(heat, Limits()) is None
+
+
+@pytest.mark.parametrize("api", ["sglang", "openai"])
+def test_an_engine_that_wants_a_key_gets_it_from_its_file(tmp_path: Path, api: str) -> None:
+    file = tmp_path / "key"
+    file.write_text("sk-right\n")
+    with serve(Engine(key="sk-right")) as url:
+        found = measured(order(url, api=api, key_files=(str(file),)))
+    assert (found.void, found.aborted, len(found.readings)) == (None, None, 8)
+
+
+def test_each_engine_gets_its_own_key_and_one_without_a_file_gets_none(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("sk-right")
+    with serve(Engine(key="sk-right")) as url, serve(Engine()) as open_:
+        assert measured(order(url, open_, key_files=(str(file), None))).void is None
+        with pytest.raises(NearsocketError, match="found 401") as refused:
+            measured(order(url, open_, key_files=(None, str(file))))
+    assert "--api-key-file" in str(refused.value.hint)
+
+
+def test_a_key_that_the_engine_says_back_is_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("sk-wrong-and-secret")
+    with serve(Engine(key="sk-right")) as url, pytest.raises(NearsocketError) as refused:
+        measured(order(url, key_files=(str(file),)))
+    assert "(the key) is not the key" in refused.value.message
+    assert "secret" not in repr(refused.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"two words", b"sk\nx: y", b"\xff", b"k" * 5000, None])
+def test_a_file_that_holds_no_key_is_named_and_nothing_of_it_is_shown(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "key"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(NearsocketError) as refused:
+        apikey.load(file)
+    assert str(file) in refused.value.message
+    assert "two words" not in refused.value.message
+
+
+def test_a_link_to_a_key_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("sk")
+    (tmp_path / "key").symlink_to(tmp_path / "real")
+    with pytest.raises(NearsocketError, match="expected to read the engine's key"):
+        apikey.load(tmp_path / "key")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -237,3 +238,19 @@ def test_gloo_adds_up_right_on_this_machine() -> None:
     found = entry.each(ProbeOrder((StartOrder("a", ranks, python=sys.executable),), look=False))[0]
     assert found.failed is None, found.words
     assert all(row.wrong == 0 for row in found.rows)
+
+
+def test_ranks_without_what_they_need_say_that_they_lack_it() -> None:
+    found = run(PYTHONPATH="/nowhere")
+    assert found.lacks
+    assert "expected the lab's stand-in engine" in (found.failed or "")
+    assert not run(**{standin.FAULT: "dead-rank"}).lacks
+
+
+def test_ranks_of_torch_say_that_there_is_none() -> None:
+    if importlib.util.find_spec("torch"):
+        pytest.skip("this Python has torch")
+    ranks = RanksOrder(Backend.GLOO, (Place(0), Place(1)), (4096,), 1, 0.02, 60.0)
+    (found,) = entry.each(ProbeOrder((StartOrder("a", ranks, (), sys.executable),), False))
+    assert found.lacks
+    assert "expected torch in the ranks' Python, found none" in (found.failed or "")

@@ -1,0 +1,164 @@
+"""`nearsocket rollout` as it is typed, over stand-in hosts: codes, JSON against its schema, the page, slips."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nearsocket import cli
+from nearsocket.control.rollout import run
+from tests.control.rollout.fleet import APPLY, Fleet, Lost, make
+from tests.plan.hosts import IMAGE
+from tests.report.test_schemas import faults
+
+NAMES = ("r1", "r2")
+
+
+class Typed:
+    """A fleet with its file, and the command."""
+
+    def __init__(self, fleet: Fleet, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.fleet, self.folder, self.capsys = fleet, folder, capsys
+        self.file = folder / "fleet.yaml"
+        self.write()
+
+    def write(self, **changes: Any) -> None:
+        """The fleet file; `changes`: of the first host."""
+        serve = {"engine": "sglang", "image": {"reference": IMAGE.reference}, "model": "/srv/models/m", "gpu_count": 2}
+        replicas = [{"name": "a", "port": 30000}, {"name": "b", "port": 30001}]
+        hosts: list[dict[str, Any]] = [{"name": host.name, "serve": serve, "replicas": replicas} for host in self.fleet.hosts]
+        hosts[0] |= changes
+        self.file.write_text(yaml.safe_dump({"hosts": hosts}))
+
+    def __call__(self, *words: str) -> tuple[int, str, str]:
+        """Exit code, standard output, standard error."""
+        code = cli._run(["rollout", str(self.file), "--lock-wait", "0", *words])
+        out, err = self.capsys.readouterr()
+        assert "Traceback" not in err
+        return code, out, err
+
+    def json(self, *words: str) -> tuple[int, dict[str, Any]]:
+        """Exit code and report, which is what the schema says."""
+        code, out, _ = self(*words, "--json")
+        report: dict[str, Any] = json.loads(out)
+        assert faults("rollout-1", report) == []
+        assert report["exit_code"] == code
+        return code, report
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    return Typed(make(tmp_path / "hosts", NAMES, monkeypatch), tmp_path, capsys)
+
+
+def test_a_check_a_plan_for_review_the_rollout_and_nothing_left_to_do(typed: Typed) -> None:
+    plan = typed.folder / "plan.json"
+    code, out, _ = typed("--check", "--save-plan", str(plan))
+    assert code == 4
+    assert "PENDING  r1" in out
+    assert "start unit nearsocket-sglang-a.service" in out
+    assert [host["name"] for host in json.loads(plan.read_text())["hosts"]] == list(NAMES)
+    code, out, err = typed("--plan", str(plan))
+    assert code == 0
+    assert "VERIFIED  r1  nothing to 1" in out
+    assert "[1/2] VERIFIED  r1" in err
+    code, report = typed.json()
+    assert code == 0
+    assert [host["end"] for host in report["hosts"]] == ["current", "current"]
+    assert report["id"] is None
+    assert typed.json("--check")[0] == 0
+
+
+def test_a_failure_its_report_and_its_way_on(typed: Typed) -> None:
+    typed.fleet.host("r1").prove(a="far")
+    code, report = typed.json()
+    assert code == 2
+    assert [host["end"] for host in report["hosts"]] == ["failed", "not-touched"]
+    code, out, err = typed()
+    assert (code, out) == (2, "")
+    assert "expected no rollout that is not at its end, found site" in err
+    assert "--resume goes on with it" in err
+    code, out, _ = typed("--resume")
+    assert code == 2
+    assert "next: see to the cause, then the same command with --resume" in out
+    assert "✗ far" in out or "x far" in out
+    typed.fleet.host("r1").prove()
+    code, report = typed.json("--anew", "--unreachable", "skip")
+    assert code == 2  # a far start stays far until something starts it anew
+    typed.fleet.host("r1").system.change(active={})
+    assert typed.json("--anew")[0] == 0
+
+
+def test_an_interrupt_tells_what_is_done_what_goes_on_and_how_to_go_on(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, plain = typed.fleet.host("r2"), typed.fleet.host("r2").run
+
+    def interrupted(*given: Any) -> Any:
+        try:
+            return plain(*given)
+        except Lost:
+            raise KeyboardInterrupt from None
+
+    monkeypatch.setattr(host, "run", interrupted)
+    host.lose = (APPLY, True)
+    code, out, err = typed()
+    assert code == 130
+    assert "VERIFIED  r1" in out
+    assert "INTERRUPTED  r2" in out
+    assert "ends by itself" in out
+    assert "--resume" in out
+    assert "interrupted" in err
+    code, report = typed.json("--resume")
+    assert (code, [one["end"] for one in report["hosts"]]) == (0, ["verified-earlier", "verified"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--limit", "nobody"], "expected a host or group of the inventory"),
+        (["--resume", "--anew"], "expected one of --resume and --anew"),
+        (["--check", "--resume"], "expected one of --check and --resume"),
+        (["--check", "--plan", "x"], "expected one of --check and --plan"),
+        (["--save-plan", "x"], "--save-plan: expected --check beside it"),
+        (["--plan", "no-such-file"], "expected a plan that can be read"),
+        (["--max-unavailable", "0"], "max-unavailable"),
+        (["--unreachable", "ask"], "unreachable"),
+        (["elsewhere"], "elsewhere"),
+    ],
+)
+def test_a_slip_is_one_line_and_64_and_nothing_is_read(typed: Typed, words: list[str], said: str) -> None:
+    code, out, err = typed(*words)
+    assert (code, out) == (64, "")
+    assert said in err
+    assert typed.fleet.log == []
+
+
+def test_a_plan_file_of_something_else_is_a_slip(typed: Typed) -> None:
+    other = typed.folder / "other.json"
+    other.write_text('{"schema": "nearsocket.report/1"}')
+    code, _, err = typed("--plan", str(other))
+    assert code == 64
+    assert "expected nearsocket.rollout-plan/1, found another schema" in err
+
+
+def test_a_plan_that_cannot_be_written_is_74(typed: Typed) -> None:
+    code, _, err = typed("--check", "--save-plan", str(typed.folder / "no" / "plan.json"))
+    assert code == 74
+    assert "expected to write the plan there" in err
+
+
+def test_a_host_without_anything_to_serve_is_a_slip(typed: Typed) -> None:
+    typed.file.write_text(yaml.safe_dump({"hosts": [{"name": "r1"}]}))
+    code, _, err = typed()
+    assert code == 64
+    assert "expected what to serve, found none" in err
+
+
+def test_the_hosts_of_a_limit_alone_are_read(typed: Typed) -> None:
+    code, report = typed.json("--limit", "r2")
+    assert (code, [host["name"] for host in report["hosts"]]) == (0, ["r2"])
+    assert not any(line.startswith("r1") for line in typed.fleet.log)
+    assert run.RESUME_WAIT_S > 600
