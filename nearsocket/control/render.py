@@ -22,6 +22,7 @@ from nearsocket.model.text import one_line
 
 UNITS = "/etc/systemd/system"
 SYSCTL, TMPFILES = "/etc/sysctl.d/90-nearsocket.conf", "/etc/tmpfiles.d/nearsocket.conf"
+APT = "/etc/apt/apt.conf.d/99nearsocket"
 #: The proof's second look at what runs.
 WATCH = "nearsocket-watch"
 
@@ -233,6 +234,10 @@ def _tuning(plan: Plan, made: _Made) -> None:
     if plan.transparent_hugepages:
         text = made.fill("tmpfiles.d/nearsocket.conf.j2", head=head, reason=tune.THP_REASON, value=plan.transparent_hugepages)
         made.config(made.add("tmpfiles.d/nearsocket.conf", text), TMPFILES)
+    if plan.settings.tune.updates == tune.BLACKLIST:
+        text = made.fill("apt.conf.d/nearsocket.j2", head=head, reason=tune.UPDATES_REASON, names=tune.KEPT_BACK)
+        path = made.add("apt.conf.d/nearsocket", text)
+        made.links.append(Link(APT, f"{programs.CURRENT}/{path}", unit=False))
 
 
 def _head(host: str) -> str:

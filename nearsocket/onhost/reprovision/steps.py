@@ -13,7 +13,7 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.host import Package
 from nearsocket.model.order import StopAt
 from nearsocket.model.verdicts.reading import listed
-from nearsocket.onhost.apply import journal, proven
+from nearsocket.onhost.apply import journal, startproof
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.reprovision import changing, checks, facts, kept, proof, rehearse, stopping
@@ -182,7 +182,7 @@ def start(work: Work) -> Answer:
             raise NearsocketError(f"expected {entry.unit} to start, found: {problem}", f"journalctl -u {entry.unit}")
         state = kept.write(work.tree, dataclasses.replace(state, started=tuple(dict.fromkeys((*state.started, entry.unit)))))
     stop_at = StopAt.FAILURE if work.order.accept_unknown else StopAt.UNKNOWN
-    wrong = proven.problem(work.tree, here, entry.unit, stop_at)
+    wrong = startproof.problem(work.tree, here, entry.unit, stop_at)
     return Answer(Action.START, state, error=wrong, touched=True)
 
 

@@ -12,6 +12,8 @@ from nearsocket.model.driver.orders import Action, Order, Phase
 from nearsocket.model.errors import NearsocketError
 from nearsocket.onhost.apply import lock
 from nearsocket.onhost.reprovision import entry, kept
+from tests.onhost.apply.made import Host as Installation
+from tests.onhost.apply.made import generation
 from tests.onhost.reprovision.conftest import UNITS, Site
 from tests.onhost.reprovision.standin import DKMS, KERNEL, NEW, OLD, STANDINS
 from tests.onhost.reprovision.test_steps import BACK, WHOLE
@@ -257,3 +259,15 @@ def test_orders_states_and_answers_come_back_as_they_were_written(site: Site) ->
         for read in (orders.state_from_json, orders.answer_from_json, orders.order_from_json):
             with pytest.raises(NearsocketError):
                 read(text)
+
+
+def test_an_apply_keeps_away_until_the_driver_is_proven_and_leaving_the_host_does_not(site: Site) -> None:
+    site.good(*WHOLE[:3])
+    installation = Installation(site.root)
+    installation.system = site.machine
+    outcome = installation.apply(generation({"a": "other"}), allow_removals=True)
+    assert outcome.error is not None
+    assert "a driver upgrade to 580.105.08 is under way, begun by ops" in outcome.error
+    assert not outcome.wrote
+    assert installation.apply(None, remove=True).error is None
+    assert not (site.root / "var/lib/nearsocket").exists(), "the marker and the journal go with all else"
