@@ -5,7 +5,7 @@ the first failure stops those behind it: replicas drained and stopped, one trans
 on the host, all-reduces against the driver before, replicas started and proven one by one. Where that fails the host goes back to
 the packages before. In the inventory's order, resumable by anybody: `nearsocket rollout INVENTORY reprovision --driver VERSION`.
 
-Other data: reboot_limit (seconds), disturb, accept_unknown, probe_backend, override_freeze. docs/reprovision.md.
+Other data: reboot_limit (seconds), disturb, accept_unknown, override_freeze. docs/reprovision.md.
 """
 
 from pyinfra import host

@@ -30,7 +30,6 @@ from nearsocket.control.rollout.run import Came, Manner, Unreachable
 from nearsocket.control.rollout.site import Site
 from nearsocket.control.targets import resolve
 from nearsocket.model.errors import UsageError
-from nearsocket.model.probe.order import Backend
 from nearsocket.model.rollout import plan as plans
 from nearsocket.model.rollout.plan import Reviewed
 from nearsocket.model.rollout.report import HostReport, RolloutReport
@@ -76,7 +75,6 @@ def reprovision(asked: Asked) -> Reprovision:
         reboot_limit_s=given["reboot_limit_s"],
         accept_unknown=given["accept_unknown"],
         disturb=given["disturb"],
-        backend=Backend(given["backend"]),
         override_freeze=given["override_freeze"],
         check=given["check"],
     )
@@ -105,9 +103,7 @@ def leaves(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def upgrades(command: Callable[..., Any]) -> Callable[..., Any]:
     """What the job reprovision takes beside the others' options."""
-    backends = click.Choice([one.value for one in Backend])
     for option in (
-        click.option("--backend", type=backends, default="nccl", show_default=True, help="reprovision: what measures."),
         click.option("--disturb", is_flag=True, help="reprovision: end what others run on the GPUs."),
         click.option("--reboot-limit", "reboot_limit_s", type=options.Number(30, 7200), default=1200.0, show_default=True,
                      metavar="S", help="reprovision: seconds for a host to come back."),

@@ -8,7 +8,7 @@ import re
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import pydantic
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -183,7 +183,6 @@ class HostData(BaseModel):
     reboot_limit: Annotated[float, Field(ge=30, le=7200, allow_inf_nan=False)] = 1200.0
     disturb: bool = False
     accept_unknown: bool = False
-    probe_backend: Literal["nccl", "gloo", "standin"] = "nccl"
 
 
 def read_data(data: Mapping[str, Any], where: str) -> HostData:

@@ -17,13 +17,13 @@ from nearsocket.model.text import one_line
 
 #: Seconds that a step may take: the host's own limits end it before.
 _LIMITS_S = {
-    Action.STATUS: 60.0,
-    Action.PREFLIGHT: 600.0,
+    Action.STATUS: 120.0,
+    Action.PREFLIGHT: 3600.0,
     Action.REHEARSE: 4 * 3600.0,
     Action.PREPARE: 6 * 3600.0,
     Action.UPGRADE: 4 * 3600.0,
     Action.REBOOT: 120.0,
-    Action.AFTER: 900.0,
+    Action.AFTER: 1800.0,
     Action.START: 6 * 3600.0,
     Action.FINISH: 300.0,
     Action.BACK: 10 * 3600.0,

@@ -27,7 +27,6 @@ from nearsocket.control.rollout.look import look
 from nearsocket.control.target import Target
 from nearsocket.control.transport.process import Children
 from nearsocket.model.errors import NearsocketError
-from nearsocket.model.probe.order import Backend
 from nearsocket.model.rollout.report import WRONG
 from nearsocket.report import rollout as page
 from nearsocket.report import terminal
@@ -39,7 +38,7 @@ _ids: WeakKeyDictionary[State, str] = WeakKeyDictionary()
 
 
 def reprovision_host(host: PyinfraHost, checks_folder: Path) -> None:
-    """Look at the host now, upgrade it when its turn comes. Data: driver, reboot_limit, disturb, accept_unknown, probe_backend.
+    """Look at the host now, upgrade it when its turn comes. Data: driver, reboot_limit, disturb, accept_unknown.
 
     A host that is refused fails with one line and stops every other before anything is changed.
     """
@@ -53,7 +52,6 @@ def reprovision_host(host: PyinfraHost, checks_folder: Path) -> None:
             reboot_limit_s=options.reboot_limit,
             accept_unknown=options.accept_unknown,
             disturb=options.disturb,
-            backend=Backend(options.probe_backend),
             override_freeze=options.override_freeze,
         )
         if _looked(host, target, job, options.lock_wait):

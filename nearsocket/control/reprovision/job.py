@@ -19,7 +19,6 @@ from nearsocket.model.driver import transaction
 from nearsocket.model.driver.orders import Action, Answer, Order, State
 from nearsocket.model.driver.preflight import Grade
 from nearsocket.model.errors import NearsocketError, UsageError
-from nearsocket.model.probe.order import Backend
 from nearsocket.model.rollout.progress import Progress
 from nearsocket.model.snapshot import Snapshot
 from nearsocket.model.text import one_line
@@ -47,7 +46,7 @@ def target_version(word: str | None) -> str:
 
 @dataclass(frozen=True)
 class Reprovision(Job[Upgrade]):
-    """To the driver `to`. `checks`: what the host is compared by, before against after; `backend`: how all-reduces are measured."""
+    """To the driver `to`. `checks`: what the host is compared by, before against after."""
 
     to: str
     by: str
@@ -56,7 +55,6 @@ class Reprovision(Job[Upgrade]):
     reboot_limit_s: float = 1200.0
     accept_unknown: bool = False
     disturb: bool = False
-    backend: Backend = Backend.NCCL
     override_freeze: str | None = None
     check: bool = False
     name: str = "reprovision"
@@ -144,7 +142,7 @@ class Reprovision(Job[Upgrade]):
             now = proven.loaded
             notes += proven.notes
             if forward:
-                notes += measuring.compared(place, ready.work.before, ready.work.frm, self.backend, self.timeout_s)
+                notes += measuring.compared(place, ready.work.before, ready.work.frm, self.timeout_s)
             did, took = self._start(place, ready, id, forward)
             notes += measuring.changes(place, ready.work.before, self.checks, self.timeout_s) if forward else []
         except HostLost as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 from nearsocket.control import audit, converge
@@ -18,7 +19,6 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.finding import Finding, Status, not_applicable
 from nearsocket.model.probe import baseline, planning
 from nearsocket.model.probe.baseline import Baseline
-from nearsocket.model.probe.order import Backend
 from nearsocket.model.probe.report import ProbeReport
 from nearsocket.model.report import HostReport
 from nearsocket.model.snapshot import Snapshot
@@ -28,15 +28,22 @@ from nearsocket.model.text import one_line
 _SHOWN = 8
 
 
-def compared(place: Place, before: Snapshot, frm: str | None, backend: Backend, timeout_s: float) -> list[str]:
+def compared(place: Place, before: Snapshot, frm: str | None, timeout_s: float) -> list[str]:
     """Measure every replica's all-reduces, before it starts, and hold them against the figures kept with the driver before: the new
     one has none. Notes. Raises NearsocketError where sums are wrong, or it is slower beyond the noise.
     """
-    if place.target.settings is None or not place.target.settings.replicas:
+    served = place.target.settings.replicas if place.target.settings else ()
+    if not served:
         return ["nothing is served there: no all-reduce was measured"]
+    wishes = [
+        Wish(backend, replicas=tuple(one.name for one in served if one.probe.backend is backend))
+        for backend in dict.fromkeys(one.probe.backend for one in served)
+    ]
+    reading = Reading(timeout_s)
     known = figures.from_values(before.data("baselines"))
     notes = []
-    for report in measure(place.target, Wish(backend), Reading(timeout_s), AllreduceWish(), place.children):
+    found = (measure(place.target, wish, reading, AllreduceWish(), place.children) for wish in wishes)
+    for report in itertools.chain.from_iterable(found):
         bad = next((finding for finding in report.findings if finding.status is Status.FAIL), None)
         if bad is not None:
             raise NearsocketError(f"replica {report.subject}: {bad.id} {bad.status.value}: {bad.summary}", bad.remedy)

@@ -13,7 +13,8 @@ from nearsocket.model.text import one_line
 from nearsocket.onhost.collect import command
 from nearsocket.onhost.collect.command import Output
 
-ASK_S = 60.0
+#: apt reads its lists at each call: seconds on a server, minutes on an emulated one.
+ASK_S = 300.0
 #: A driver's archives are some 400 MB, its module takes minutes to build for each kernel.
 FETCH_S, CHANGE_S = 1800.0, 3600.0
 _LOCK_S = 120

@@ -42,7 +42,7 @@ SOURCES = frozenset(
         *("container.toolkit", "packages", "packages.holds", "dkms", "cdi", "units", "numactl", "nvidia.topo"),
     }
 )
-_READ_S = 100.0
+_READ_S = 240.0
 _SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _KEYS = ("/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der")
 

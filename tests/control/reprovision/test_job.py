@@ -2,160 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nearsocket.control import converge, verify
 from nearsocket.control.reprovision import ask, job, measuring
 from nearsocket.control.reprovision.job import Reprovision
-from nearsocket.control.rollout import record, run
 from nearsocket.control.rollout.job import Place
-from nearsocket.control.rollout.run import Came, Manner
 from nearsocket.control.target import Ssh, Target, Way
 from nearsocket.control.transport import Answer as Said
-from nearsocket.control.transport import Transport, TransportError, Trouble
+from nearsocket.control.transport import Transport, TransportError
 from nearsocket.control.transport.process import Children
-from nearsocket.control.verify import HostVerdicts
 from nearsocket.model.driver import orders
 from nearsocket.model.driver.orders import Action, Order, Phase
 from nearsocket.model.errors import NearsocketError, UsageError
-from nearsocket.model.rollout.progress import Progress
-from nearsocket.model.rollout.report import End, RolloutReport
-from nearsocket.model.snapshot import Snapshot, Source, SourceStatus
-from nearsocket.onhost.apply.systemctl import Systemctl
-from nearsocket.onhost.collect import command
-from nearsocket.onhost.reprovision import entry, facts, kept, stopping
-from nearsocket.onhost.reprovision.apt import Apt
-from tests.onhost.reprovision.conftest import UNITS, Site
+from nearsocket.model.rollout.report import End
+from tests.control.reprovision.fleet import Fleet, Line
+from tests.onhost.reprovision.conftest import UNITS
 from tests.onhost.reprovision.standin import NEW, OLD, STANDINS
-
-
-class Clock:
-    """Time that passes by pauses alone; machines hear of each."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.heard: list[Callable[[], None]] = []
-
-    def pause(self, seconds: float) -> None:
-        self.now += seconds
-        for hear in self.heard:
-            hear()
-
-
-class Line(Transport):
-    """The way to one stand-in machine. `down_s`: until its shutdown takes sshd along; `away_s`: from then to its next boot."""
-
-    def __init__(self, name: str, site: Site, clock: Clock) -> None:
-        self.name, self.site, self.clock = name, site, clock
-        self.down_s = 4.0
-        self.away_s: float | None = 20.0
-        self.ends_at: float | None = None
-        self.dies_at: Action | None = None
-        self.asked: list[str] = []
-        self.rollout: Progress | None = None
-        self.unproven = False
-        clock.heard.append(self.tick)
-
-    @property
-    def machine(self) -> Any:
-        return self.site.machine
-
-    def tick(self) -> None:
-        if self.ends_at is None and self.machine.state["rebooting"]:
-            self.ends_at = self.clock.now
-        if self.ends_at is not None and self.away_s is not None and self.clock.now >= self.ends_at + self.down_s + self.away_s:
-            self.ends_at = None
-            self.machine.boot()
-
-    def run(self, command: str, stdin: bytes, timeout_s: float, children: Children) -> Said:
-        self.tick()
-        if self.ends_at is not None and self.clock.now >= self.ends_at + self.down_s:
-            raise TransportError(Trouble.REFUSED, "expected an SSH connection, found: connection refused", "look at sshd")
-        order = orders.order_from_json(stdin.decode())
-        self.asked.append(order.action.value)
-        if order.action is self.dies_at:
-            self.dies_at = None
-            self._do(order)
-            raise KeyboardInterrupt
-        return Said(self._do(order), "", 0.0)
-
-    def _do(self, order: Order) -> bytes:
-        tree = self.site.tree
-        before = (facts.host_now, command.run)
-        facts.host_now, command.run = lambda _tree: self.machine.host(), self.machine  # type: ignore[assignment]
-        try:
-            made = entry._locked(order, tree, Systemctl(self.machine), Apt(str(tree.at(kept.NEXT)), self.machine))
-        finally:
-            facts.host_now, command.run = before
-        return made.to_json().encode()
-
-
-class Fleet:
-    """Stand-in machines by name, and rollouts over them."""
-
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
-        self.clock = Clock()
-        self.lines = {name: Line(name, Site(folder / name), self.clock) for name in names}
-        self.targets = [Target(name, Way.SSH, ssh=Ssh(name)) for name in names]
-
-    def go(self, to: str = NEW, resume: bool = False, came: Came | None = None, **more: Any) -> RolloutReport:
-        limit_s = more.pop("reboot_limit_s", 300.0)
-        made = Reprovision(
-            to, "ops", (), 60.0, limit_s, accept_unknown=True, clock=lambda: self.clock.now, pause=self.clock.pause, **more
-        )
-        return run.rollout(made, self.targets, Manner("ops", resume=resume, check=more.get("check", False)), came or Came())
-
-    def ends(self, report: RolloutReport) -> list[End]:
-        return [host.end for host in report.hosts]
-
-    def site(self, name: str) -> Site:
-        return self.lines[name].site
-
-
-@pytest.fixture
-def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
-    """Two machines that serve. Stand-ins beside them: surveys, verdicts and all-reduces, which have tests of their own."""
-    monkeypatch.setattr("os.fsync", lambda _fd: None)
-    made = Fleet(tmp_path, ("r1", "r2"))
-
-    @contextlib.contextmanager
-    def lines(targets: Sequence[Target]) -> Iterator[Mapping[str, Transport]]:
-        yield made.lines
-
-    def survey(target: Target, way: Line, *_: Any, **__: Any) -> Snapshot:
-        way.tick()
-        if way.ends_at is not None and made.clock.now >= way.ends_at + way.down_s:
-            raise TransportError(Trouble.REFUSED, "expected an SSH connection, found: connection refused", "look at sshd")
-        left = way.rollout.value() if way.rollout else None
-        source = Source(SourceStatus.OK, data=left) if left else Source(SourceStatus.ABSENT, reason="none")
-        return Snapshot(target.name, "2026-01-01T00:00:00Z", None, {}, {}, {"rollout": source})
-
-    def mark(place: Place, at: Progress, *_: Any) -> None:
-        made.lines[place.target.name].rollout = at
-
-    def proven(target: Target, way: Line, *_: Any) -> HostVerdicts:
-        down = sorted(set(UNITS) - way.site.up)
-        reason = f"{down[0]} does not run" if down else "nothing to prove"
-        wrong = way.unproven and way.machine.state["module"] == NEW
-        silent = (verify.Silent("a", reason),) if down or wrong else ()
-        return HostVerdicts(target.name, silent=silent)
-
-    monkeypatch.setattr(ask.program, "payload", lambda _words, given: given)
-    monkeypatch.setattr(run, "lines", lines)
-    monkeypatch.setattr(converge, "survey", survey)
-    monkeypatch.setattr(record, "mark", mark)
-    monkeypatch.setattr(verify, "one", proven)
-    monkeypatch.setattr(stopping, "collect", lambda _s, root: Snapshot("h", "2026-01-01T00:00:00Z", None, {}, {}))
-    monkeypatch.setattr(measuring, "compared", lambda *_: ["all-reduces as fast as before"])
-    monkeypatch.setattr(measuring, "changes", lambda *_: ["better: driver"])
-    return made
 
 
 def test_hosts_are_upgraded_in_order_and_one_serves_while_the_other_is_worked_on(fleet: Fleet) -> None:

@@ -11,6 +11,8 @@ from nearsocket.onhost.reprovision import kept
 from tests.onhost.reprovision.conftest import UNITS, Site
 from tests.onhost.reprovision.standin import KERNEL, NEW, OLD, STANDINS
 
+#: A user's home in the container.
+HOME = "/root"
 WHOLE = (Action.REHEARSE, Action.PREPARE, Action.UPGRADE, Action.REBOOT, Action.AFTER, Action.START, Action.FINISH)
 BACK = (Action.BACK, Action.REBOOT, Action.AFTER, Action.START, Action.FINISH)
 
@@ -156,7 +158,7 @@ def test_what_engines_compiled_is_cleared_in_mounted_folders_and_no_link_is_foll
     (elsewhere / "precious").write_text("p")
     (cache / "flashinfer").symlink_to(elsewhere)
     mounts = [
-        {"source": "/srv/cache", "destination": "/root/.cache", "type": "bind"},
+        {"source": "/srv/cache", "destination": f"{HOME}/.cache", "type": "bind"},
         {"source": "/srv/models", "destination": "/models", "type": "bind"},
     ]
     site.machine.change(boxes=[{"name": "nearsocket-x-a", "mounts": mounts, "read_only": ["/models"]}])
