@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -165,8 +166,9 @@ def rollout(inventory: str, job: str, **given: Any) -> int:
 
     try:
         report = run.rollout(made, targets, manner, came, tell)
-    except KeyboardInterrupt:
-        _show(run.report(made.name, targets, manner, came, 130), given["as_json"])
+    except KeyboardInterrupt as error:
+        code = 128 + getattr(error, "number", signal.SIGINT)
+        _show(run.report(made.name, targets, manner, came, code), given["as_json"])
         raise
     if given["save_plan"]:
         _save(given["save_plan"], report, came)

@@ -10,12 +10,15 @@ from typing import Any
 from nearsocket.control import workers
 from nearsocket.control.rollout.job import Job, Place, Ready, Seen
 from nearsocket.control.target import Target
-from nearsocket.control.transport import Transport, TransportError
+from nearsocket.control.transport import Transport, TransportError, Trouble
 from nearsocket.control.transport.process import Children
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.rollout.plan import Entry
 from nearsocket.model.rollout.progress import Progress
 from nearsocket.model.text import fault
+
+#: Troubles of a host that may be off. One that refuses the login, or on which somebody is at work, is there and has to be seen to.
+_UNREACHABLE = (Trouble.RESOLVE, Trouble.UNREACHABLE, Trouble.REFUSED, Trouble.TIMEOUT)
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def _one(job: Job[Any], place: Place, wait_s: float) -> Looked:
     except UsageError:
         raise
     except TransportError as error:
-        return Looked(name, None, _left(seen), error.message, error.hint, unreachable=seen is None)
+        return Looked(name, None, _left(seen), error.message, error.hint, seen is None and error.trouble in _UNREACHABLE)
     except NearsocketError as error:
         return Looked(name, None, _left(seen), error.message, error.hint)
     except Exception as error:  # one host must not take the others' results with it

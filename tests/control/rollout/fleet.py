@@ -29,7 +29,7 @@ from nearsocket.model.rollout.progress import Progress
 from nearsocket.model.rollout.report import RolloutReport
 from nearsocket.model.settings import Settings
 from nearsocket.model.snapshot import Snapshot, Source, SourceStatus
-from nearsocket.onhost.apply import progress
+from nearsocket.onhost.apply import entry, progress
 from nearsocket.onhost.apply.run import apply, installed
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
@@ -112,6 +112,7 @@ class Host(Transport):
     def _do(self, words: list[str], given: bytes) -> bytes:
         systemctl = Systemctl(self.system)
         if words[0] == "survey":
+            entry.idle(str(self.root), float(words[words.index("--lock-wait") + 1]))
             found = Source(SourceStatus.OK, data=dataclasses.asdict(installed(PROGRAM, self.tree, systemctl)))
             sources = {**self.snapshot.sources, "installed": found, "rollout": progress.source(self.tree), **self._generation()}
             return dataclasses.replace(self.snapshot, sources=sources).to_json(indent=None).encode() + b"\n"

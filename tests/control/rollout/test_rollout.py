@@ -13,6 +13,7 @@ from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.generation import Record
 from nearsocket.model.rollout.plan import Reviewed, from_json
 from nearsocket.model.rollout.progress import Phase, unfinished
+from nearsocket.onhost.apply import lock
 from tests.control.rollout.fleet import APPLY, DRY, MARK, PROOF, SURVEY, Fleet, make
 
 NAMES = ("r1", "r2", "r3")
@@ -208,6 +209,13 @@ def test_an_unreachable_host_stops_all_before_anything_is_changed_or_is_skipped(
     assert [host.end.value for host in report.hosts] == ["verified", "skipped", "verified"]
     serving.host("r2").down = False
     assert serving.ends() == {"r1": "current", "r2": "verified", "r3": "current"}
+
+
+def test_a_host_on_which_somebody_is_at_work_is_not_skipped_as_unreachable(serving: Fleet) -> None:
+    with lock.exclusive(serving.host("r2").tree, "them@there", 0):
+        report = serving.roll(unreachable=Unreachable.SKIP)
+    assert [host.end.value for host in report.hosts] == ["not-touched", "failed", "not-touched"]
+    assert "them@there" in str(report.hosts[1].reason)
 
 
 def test_a_host_that_is_lost_during_its_turn_is_told_of_and_goes_on_by_itself(serving: Fleet) -> None:
