@@ -85,7 +85,7 @@ class Reprovision(Job[Upgrade]):
                 f"finish it: --driver {state.to} --resume",
             )
         goal = transaction.upstream(self.to)
-        pending = state is not None or not (now.installed == now.loaded == goal)
+        pending = state is not None or now.loaded != goal or now.installed not in (goal, None)
         before = site.last_verdicts(snapshots.parsed(seen.snapshot, place.target.near))
         work = Upgrade(seen.snapshot, state, state.frm if state else now.loaded, now.replicas)
         ready = Ready(self.to, now.loaded, pending, work, digest=now.loaded, replicas=now.replicas, before=before)

@@ -69,10 +69,13 @@ def _against(report: ProbeReport, known: Sequence[Baseline], frm: str | None) ->
 
 
 def changes(place: Place, before: Snapshot, checks: tuple[Check, ...], timeout_s: float) -> list[str]:
-    """What is another than before the upgrade, regressions first, as notes."""
-    after = converge.survey(place.target, place.way, timeout_s, place.children)
-    manner = Manner(checks=checks)
-    sides: list[HostReport] = [audit.judged(place.target, snapshot, manner) for snapshot in (before, after)]
+    """What is another than before the upgrade, regressions first, as notes. Where that cannot be had, a note says so."""
+    try:
+        after = converge.survey(place.target, place.way, timeout_s, place.children)
+        manner = Manner(checks=checks)
+        sides: list[HostReport] = [audit.judged(place.target, snapshot, manner) for snapshot in (before, after)]
+    except NearsocketError as error:
+        return [one_line(f"not compared with the host before: {error.message}", 300)]
     found = compare([sides[0]], [sides[1]], {}, {}).hosts[0].changes
     told = [_told(change) for change in found if change.grade is not Grade.CHANGED][:_SHOWN]
     told += [_told(change) for change in found if change.grade is Grade.CHANGED][: _SHOWN - len(told)]

@@ -37,6 +37,8 @@ _TELLING = (
     re.compile(r"^dpkg: error.*$", re.MULTILINE),
     re.compile(r"^E: .*$", re.MULTILINE),
 )
+#: Names among which a driver's packages are.
+_NVIDIAS = re.compile(r"nvidia|cuda|nvcuvid|nvsdm|xnvctrl")
 _SHOWN = re.compile(r"^(Package|Version|Size|Installed-Size): *(\S+)", re.MULTILINE)
 
 Runner = Callable[[Sequence[str], float], Output]
@@ -55,7 +57,7 @@ class Apt:
         output = self.run(["dpkg-query", "-W", "-f", form], ASK_S)
         if output.code:
             raise OSError(f"dpkg-query: exit code {output.code}: {output.error}")
-        return tuple(package for package in packages.packages(output.text) if "nvidia" in package.name or "cuda" in package.name)
+        return tuple(package for package in packages.packages(output.text) if _NVIDIAS.search(package.name))
 
     def audit(self) -> str:
         """What dpkg finds half done; empty where all is well. Raises OSError, CommandTimeout."""

@@ -33,7 +33,7 @@ def read(tree: Tree) -> Optional[State]:
 def write(tree: Tree, state: State) -> State:
     """It is on the disk when this returns. Raises OSError."""
     path = tree.at(orders.FILE)
-    disk.make_folders(path.parent, 0o700)
+    disk.make_folders(path.parent)
     disk.replace(path, state.to_json().encode("ascii"), 0o600)
     return state
 
@@ -41,7 +41,7 @@ def write(tree: Tree, state: State) -> State:
 def hold_starts(tree: Tree, why: str) -> None:
     """From now on no replica starts: their units are skipped while this file is there. Raises OSError."""
     path = tree.at(HOLD_STARTS)
-    disk.make_folders(path.parent, 0o700)
+    disk.make_folders(path.parent)
     disk.replace(path, f"{why}\n".encode("utf-8", "replace"), 0o600)
 
 

@@ -158,6 +158,8 @@ def after(work: Work) -> Answer:
     """The new boot, proven: versions, NVML, CDI; and what engines compiled for the old driver is cleared."""
     state = work.known()
     goal = transaction.upstream(state.goal)
+    if proof.loaded(work.tree) is None:
+        work.apt.run(["modprobe", "nvidia"], ASK_S)  # many servers load it at the first use, and nothing has used it in this boot
     notes = proof.look(work.tree, work.apt, goal, state.gpus)
     notes = (*notes, *proof.clear(work.tree, state.caches))
     return Answer(Action.AFTER, kept.write(work.tree, state.at(Phase.PROVEN)), notes=notes, loaded=goal, touched=True)

@@ -31,7 +31,7 @@ def begin(
     """Write down what is to be known later, before the first change; notes. Raises NearsocketError where it is frozen, OSError."""
     overridden = freeze.pass_or_refuse(tree, order.freeze, order.override_freeze, order.by)
     snapshot = collect(_SNAPSHOT_S, root=tree.root)
-    disk.make_folders(tree.at(kept.SNAPSHOT).parent, 0o700)
+    disk.make_folders(tree.at(kept.SNAPSHOT).parent)
     disk.replace(tree.at(kept.SNAPSHOT), snapshot.to_json().encode("ascii"), 0o600)
     names = [replica.unit for replica in here.replicas] if here else []
     states = systemctl.show(names)

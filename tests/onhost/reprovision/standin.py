@@ -267,6 +267,13 @@ class Machine(FakeSystem):
         version = self.state["modules"].get(words[1])
         return Output(0, f"{version}\n", "") if version else Output(1, "", "modinfo: ERROR: Module nvidia not found.")
 
+    def _modprobe(self, words: list[str], _folder: str | None) -> Output:
+        version = self.state["modules"].get(self.state.get("next_kernel", KERNEL))
+        self.change(module=version)
+        (self.root / "sys/module/nvidia").mkdir(exist_ok=True)
+        (self.root / "sys/module/nvidia/version").write_text(f"{version}\n")
+        return Output(0, "", "")
+
     def _update_initramfs(self, words: list[str], _folder: str | None) -> Output:
         if "boot-full" in self.state["faults"]:
             said = "zstd: error 70 : Write error : cannot write block : No space left on device\n"

@@ -200,3 +200,11 @@ def test_another_rollouts_upgrade_is_not_gone_on_with(site: Site) -> None:
     answer = site.do(Action.AFTER, id="other")
     assert answer.error is not None
     assert "expected upgrade other, found job-1" in answer.error
+
+
+def test_a_module_that_no_one_has_used_in_this_boot_is_loaded_first(site: Site) -> None:
+    site.good(*WHOLE[1:4])
+    (site.root / "sys/module/nvidia/version").unlink()
+    site.machine.change(module=None)
+    site.good(Action.AFTER)
+    assert site.machine.state["module"] == NEW
