@@ -69,7 +69,10 @@ def reboot(
     boot id counts. Raises HostLost where there is none in `limit_s` seconds, NearsocketError, TransportError.
     """
     look = _as(order, Action.STATUS)
-    before = step(place, look).boot_id
+    first = step(place, look)
+    before = first.boot_id
+    if before is None:
+        raise NearsocketError(f"expected the host to tell which boot it is in, found: {first.error or 'no boot id'}", first.hint)
     try:
         told = step(place, _as(order, Action.REBOOT))
     except TransportError as error:
