@@ -17,7 +17,7 @@ from nearsocket.model.compare.make import compare
 from nearsocket.model.compare.values import Change, Grade
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.finding import Finding, Status, not_applicable
-from nearsocket.model.probe import baseline, planning
+from nearsocket.model.probe import baseline, planning, sizes
 from nearsocket.model.probe.baseline import Baseline
 from nearsocket.model.probe.report import ProbeReport
 from nearsocket.model.report import HostReport
@@ -26,6 +26,8 @@ from nearsocket.model.text import one_line
 
 #: Changes that are shown among a host's notes; `nearsocket compare` has all.
 _SHOWN = 8
+#: Seconds for one start of ranks.
+_LIMIT_S = 600.0
 
 
 def compared(place: Place, before: Snapshot, frm: str | None, timeout_s: float) -> list[str]:
@@ -35,12 +37,14 @@ def compared(place: Place, before: Snapshot, frm: str | None, timeout_s: float) 
     served = place.target.settings.replicas if place.target.settings else ()
     if not served:
         return ["nothing is served there: no all-reduce was measured"]
+    known = figures.from_values(before.data("baselines"))
+    # What was not measured then has nothing to be held against.
+    kept = tuple(sorted({one.size_bytes for had in known for one in had.sizes})) or sizes.DEFAULT
     wishes = [
-        Wish(backend, replicas=tuple(one.name for one in served if one.probe.backend is backend))
+        Wish(backend, sizes=kept, limit_s=_LIMIT_S, replicas=tuple(one.name for one in served if one.probe.backend is backend))
         for backend in dict.fromkeys(one.probe.backend for one in served)
     ]
     reading = Reading(timeout_s)
-    known = figures.from_values(before.data("baselines"))
     notes = []
     found = (measure(place.target, wish, reading, AllreduceWish(), place.children) for wish in wishes)
     for report in itertools.chain.from_iterable(found):
