@@ -141,8 +141,11 @@ class Reprovision(Job[Upgrade]):
             proven = self._step(place, Action.AFTER, id)
             now = proven.loaded
             notes += proven.notes
-            if forward:
-                notes += measuring.compared(place, ready.work.before, ready.work.frm, self.timeout_s)
+            begun = proven.state.started if proven.state else ()
+            if forward and begun:
+                notes.append("replicas were started before the client was gone: all-reduces were measured then, if at all")
+            elif forward:
+                notes += measuring.compared(place, ready.work.before, ready.work.frm, self.timeout_s, self.disturb)
             did, took = self._start(place, ready, id, forward)
             notes += measuring.changes(place, ready.work.before, self.checks, self.timeout_s) if forward else []
         except HostLost as error:
@@ -157,13 +160,22 @@ class Reprovision(Job[Upgrade]):
         return Done(now, ready.changes, tuple(notes), did, took)
 
     def _start(self, place: Place, ready: Ready[Upgrade], id: str, forward: bool) -> tuple[Mapping[str, str], Mapping[str, float]]:
+        """One after another. The first that is not proven stops those behind it; on the way back every replica is to come up."""
         did: dict[str, str] = {}
         took: dict[str, float] = {}
+        wrong: list[_Failed] = []
         for replica in ready.replicas:
-            # On the way back every replica comes up; what is not proven is said by the proof behind it.
-            answer = self._step(place, Action.START, id, replica, accept_unknown=self.accept_unknown or not forward)
+            try:
+                answer = self._step(place, Action.START, id, replica, accept_unknown=self.accept_unknown or not forward)
+            except _Failed as failed:
+                if forward:
+                    raise
+                wrong.append(failed)
+                continue
             if not answer.notes:
                 did[replica], took[replica] = "restarted", answer.took_s
+        if wrong:
+            raise wrong[0]
         return did, took
 
     def _step(self, place: Place, action: Action, id: str, replica: str | None = None, accept_unknown: bool = False) -> Answer:

@@ -30,7 +30,7 @@ _SHOWN = 8
 _LIMIT_S = 600.0
 
 
-def compared(place: Place, before: Snapshot, frm: str | None, timeout_s: float) -> list[str]:
+def compared(place: Place, before: Snapshot, frm: str | None, timeout_s: float, disturb: bool = False) -> list[str]:
     """Measure every replica's all-reduces, before it starts, and hold them against the figures kept with the driver before: the new
     one has none. Notes. Raises NearsocketError where sums are wrong, or it is slower beyond the noise.
     """
@@ -44,7 +44,7 @@ def compared(place: Place, before: Snapshot, frm: str | None, timeout_s: float) 
         Wish(backend, sizes=kept, limit_s=_LIMIT_S, replicas=tuple(one.name for one in served if one.probe.backend is backend))
         for backend in dict.fromkeys(one.probe.backend for one in served)
     ]
-    reading = Reading(timeout_s)
+    reading = Reading(timeout_s, disturb=disturb)
     notes = []
     found = (measure(place.target, wish, reading, AllreduceWish(), place.children) for wish in wishes)
     for report in itertools.chain.from_iterable(found):

@@ -74,7 +74,7 @@ class Order:
 class State:
     """What is on the host's disk. `frm`: the driver before; `back`: on the way back to it. `packages`: the members before, with
     whole versions; `holds`: which of them were held. `boot_id`: of the boot that is to end. `units`: replicas' units that ran;
-    `started`: those that are up again. `caches`: folders with what engines compiled; `gpus`: how many there were.
+    `started`: those whose start was begun again. `caches`: folders with what engines compiled; `gpus`: how many there were.
     """
 
     id: str

@@ -176,13 +176,14 @@ def start(work: Work) -> Answer:
         raise NearsocketError(f"expected a replica of this host, found {work.order.replica!r}", "run deploys/site.py")
     if entry.unit not in state.units:
         return Answer(Action.START, state, notes=(f"replica {entry.name} did not run before: it is left as it was",), touched=True)
+    # Written before it begins: whoever goes on knows that GPUs are in use from then on.
+    state = kept.write(work.tree, dataclasses.replace(state, started=tuple(dict.fromkeys((*state.started, entry.unit)))))
     kept.let_start(work.tree)
-    if entry.unit not in state.started or work.systemctl.show([entry.unit])[entry.unit].active != "active":
+    if work.systemctl.show([entry.unit])[entry.unit].active != "active":
         work.systemctl.reset_failed([entry.unit])
         problem = work.systemctl.start([entry.unit])
         if problem:
             raise NearsocketError(f"expected {entry.unit} to start, found: {problem}", f"journalctl -u {entry.unit}")
-        state = kept.write(work.tree, dataclasses.replace(state, started=tuple(dict.fromkeys((*state.started, entry.unit)))))
     stop_at = StopAt.FAILURE if work.order.accept_unknown else StopAt.UNKNOWN
     wrong = startproof.problem(work.tree, here, entry.unit, stop_at)
     return Answer(Action.START, state, error=wrong, touched=True)

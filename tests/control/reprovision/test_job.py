@@ -137,6 +137,43 @@ def test_a_client_that_dies_in_any_phase_is_gone_on_with_by_another(fleet: Fleet
     assert site.installs() == 1
 
 
+def test_replicas_that_were_started_before_the_client_died_are_not_measured_again(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their ranks would be refused: the GPUs are in use, and that is no fault of the driver's."""
+    fleet.lines["r1"].dies_at = Action.START
+    with pytest.raises(KeyboardInterrupt):
+        fleet.go()
+
+    def refused(place: Place, *_: Any) -> list[str]:
+        if place.target.name == "r1":
+            raise NearsocketError("r1: a: refused: process 4242 holds the GPU")
+        return []
+
+    monkeypatch.setattr(measuring, "compared", refused)
+    assert fleet.ends(fleet.go(resume=True)) == [End.VERIFIED, End.VERIFIED]
+
+
+def test_on_the_way_back_one_replica_that_does_not_start_keeps_no_other_down(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slower(*_: Any) -> list[str]:
+        fleet.lines["r1"].machine.change(broken=[UNITS[0]])
+        raise NearsocketError("replica a: all-reduces are slower")
+
+    boot = fleet.lines["r1"].machine.boot
+
+    def boots() -> None:
+        broken = fleet.lines["r1"].machine.state["broken"]
+        boot()
+        fleet.lines["r1"].machine.change(broken=broken)
+
+    monkeypatch.setattr(fleet.lines["r1"].machine, "boot", boots)
+    monkeypatch.setattr(measuring, "compared", slower)
+    report = fleet.go()
+    assert fleet.ends(report) == [End.FAILED, End.UNTOUCHED]
+    assert "THE WAY BACK FAILED TOO: expected nearsocket-x-a.service to start" in str(report.hosts[0].reason)
+    assert fleet.site("r1").up == {UNITS[1]}
+
+
 def test_a_version_that_is_none_is_wrong_usage() -> None:
     for word in (None, "latest", "580"):
         with pytest.raises(UsageError, match="expected a driver's version"):
