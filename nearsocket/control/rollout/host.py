@@ -141,13 +141,14 @@ def _failed(
         return mine.ended(End.INTERRUPTED, reason="given up by an interrupt")
     if done is not None and done.lost:
         return mine.ended(End.FAILED, reason=reason, hint=hint)
-    unchanged = not done.touched if done else progress.previous == ready.current
-    if unchanged:
+    if progress.previous == ready.current and not (done and done.touched):
         return mine.ended(End.FAILED, reason=f"{reason}; nothing was changed there", hint=hint)
     failed = progress.at(Phase.FAILED, reason)
     if progress.previous is None:
         with mine.phase("mark"):
             _note_down(place, failed)
+        with mine.phase("verify"):  # what runs there is told, though nothing follows from it
+            mine.report = _proven(mine.report, _judged(job, place, ready))
         none = "nothing was in force before, so there is nothing to go back to: it is left as it is"
         return mine.ended(End.FAILED, reason=f"{reason}; {none}", hint=hint)
     with mine.phase("roll back"), loading(ready.loads):

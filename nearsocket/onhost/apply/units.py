@@ -29,7 +29,8 @@ def bring_up(
     """What a unit failed with (None: all well), and what is left of the journal.
 
     Units restart one after another and stop at the first failure, so that the others go on serving; new ones start side by side.
-    `prober` proves the paths that are due, each while its unit is down. `after`: new ones start one after another too.
+    `prober` proves the paths that are due, each while its unit is down. `after`: new ones start one after another too, and one of
+    which it says something is still to be restarted: the next apply gives it another start.
     Raises OSError, CommandTimeout.
     """
     for entry in todo.restart:
@@ -46,10 +47,10 @@ def bring_up(
         journal.write(tree, plan)
         problem = after(entry.unit) if after else None
         if problem:
-            return problem, plan
+            return problem, _again_later(tree, plan, dataclasses.replace(entry, before=None))
     # One after another, and before any of them starts: what is measured side by side is not what is measured.
     refused = {name: prober.refusal(pathprobe.of(todo, name)) if prober else None for name in todo.start}
-    started = _start_all(systemctl, (*(name for name in todo.start if not refused[name]), *todo.wait), after)
+    started, plan = _start_all(tree, systemctl, plan, (*(name for name in todo.start if not refused[name]), *todo.wait), after)
     problems = [*(f"{name} is not started: {why}" for name, why in refused.items() if why), *([started] if started else [])]
     if problems:
         return "; ".join(problems), plan
@@ -69,11 +70,27 @@ def _again(systemctl: Systemctl, entry: Restart, prober: Optional[Prober], due: 
     )
 
 
-def _start_all(systemctl: Systemctl, names: tuple[str, ...], after: Optional[After]) -> Optional[str]:
+def _start_all(
+    tree: Tree, systemctl: Systemctl, plan: Journal, names: tuple[str, ...], after: Optional[After]
+) -> tuple[Optional[str], Journal]:
     """Start them side by side, or with `after` one after another up to the first of which it says something."""
     if after is None:
-        return _start(systemctl, names)
-    return next((problem for name in names if (problem := _start(systemctl, (name,)) or after(name))), None)
+        return _start(systemctl, names), plan
+    for name in names:
+        problem = _start(systemctl, (name,))
+        if problem:
+            return problem, plan
+        problem = after(name)
+        if problem:
+            return problem, _again_later(tree, plan, Restart(name))
+    return None, plan
+
+
+def _again_later(tree: Tree, plan: Journal, entry: Restart) -> Journal:
+    """The journal with a restart that is still to come."""
+    left = dataclasses.replace(plan, restart=(*plan.restart, entry))
+    journal.write(tree, left)
+    return left
 
 
 def _start(systemctl: Systemctl, names: tuple[str, ...]) -> Optional[str]:

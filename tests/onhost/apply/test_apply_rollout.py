@@ -126,6 +126,24 @@ def test_what_a_starts_proof_says_stops_the_replicas_behind_it(host: Host, word:
         assert host.holds(OLD)
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_replica_that_was_not_proven_is_started_anew_by_the_next_apply(root: Path, fresh: bool) -> None:
+    host = Host(root)
+    host.system.change(proofs={})
+    if not fresh:
+        assert host.apply(OLD).error is None
+    host.system.change(proofs={"b": "far"}, mends="b")
+    assert host.apply(NEW, one_by_one=StopAt.UNKNOWN).error is not None
+    before = host.system.state["active"]
+    outcome = host.apply(NEW, one_by_one=StopAt.UNKNOWN)
+    assert outcome.error is None
+    assert [str(change) for change in outcome.changes] == ["restart unit nearsocket-x-b.service"]
+    after = host.system.state["active"]
+    assert before["nearsocket-x-a.service"] == after["nearsocket-x-a.service"]
+    assert before["nearsocket-x-b.service"]["id"] != after["nearsocket-x-b.service"]["id"]
+    assert host.apply(NEW).changes == ()
+
+
 def test_an_old_starts_proof_is_none_of_a_new_one(host: Host) -> None:
     """The verdict that lies there is near, and the start that is judged left none."""
     host.system.change(proofs={"a": "none"})
