@@ -29,6 +29,7 @@ from nearsocket.control.waivers import Waiver
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.order import Order, Part
 from nearsocket.model.outcome import Outcome
+from nearsocket.model.probe.path import Result
 from nearsocket.model.text import fault, one_line, visible
 
 
@@ -163,7 +164,8 @@ def _tell(host: PyinfraHost, outcome: Outcome, diff: bool) -> None:
     for change in outcome.changes:
         text.write(f"    {change}\n")
     for probed in outcome.probes:
-        text.write(f"    probe: {one_line(str(probed))}\n")
+        if probed.result is not Result.UNKNOWN:  # a note says that one
+            text.write(f"    probe: {one_line(str(probed))}\n")
     if diff and outcome.diff:
         text.write(visible(outcome.diff))
     count = len(outcome.changes)

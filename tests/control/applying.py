@@ -1,8 +1,9 @@
 """A server for deploys: a login shell that runs the real program, its installation under a root of its own.
 
 Run as `applying.py FOLDER` in place of each command that ssh asks for. `FOLDER/root` is what the program takes for `/`, systemd
-and docker are stand-ins on PATH (tests/onhost/apply/fake.py), and a survey's sources are those of `FOLDER/snapshot.json` but
-`installed` and `rollout`. Each action is a line of `FOLDER/actions`. `verdicts` is what the stand-in for systemd says.
+and docker are stand-ins on PATH (tests/onhost/apply/fake.py), a systemd-run that mounts nothing keeps probes from running, and a
+survey's sources are those of `FOLDER/snapshot.json` but `installed` and `rollout`. Each action is a line of `FOLDER/actions`.
+`verdicts` is what the stand-in for systemd says.
 
 An action waits before it begins while there is a file `FOLDER/hold-ACTION`, and says so by a file `FOLDER/held`; a dry apply never.
 """
@@ -34,6 +35,9 @@ def prepare(folder: Path, snapshot: str) -> str:
             f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m tests.onhost.apply.fake {folder}/root {name} "$@"\n'
         )
         tool.chmod(0o755)
+    holds = bin_ / "systemd-run"
+    holds.write_text("#!/bin/sh\necho 'stand-in: nothing is mounted here' >&2\nexit 1\n")
+    holds.chmod(0o755)
     return f"PYTHONPATH={ROOT} PATH={bin_}:$PATH exec {sys.executable} -m tests.control.applying {folder}"
 
 

@@ -88,6 +88,7 @@ def test_a_host_is_converged_and_the_second_run_is_one_exec_and_no_change(site: 
     assert code == 0, said
     assert actions == ["survey", "apply"]
     assert "generation none to 1" in said
+    assert "replica a: the probe before its start: it could not run: run-nearsocket-shm-a.mount: stand-in" in said
     manifest = json.loads((site.place / CURRENT / "manifest.json").read_text())
     assert manifest["record"]["commit"]
     assert manifest["record"]["made_by"].count("@") == 1
@@ -109,6 +110,7 @@ def test_dry_and_diff_show_it_all_and_write_nothing(site: Site) -> None:
     assert actions == ["survey", "apply"]
     assert "+++ b/systemd/nearsocket-sglang-a.service" in said
     assert "start unit nearsocket-sglang-b.service" in said
+    assert "probe replica b (never proven)" in said
     assert not (site.place / "root/etc/nearsocket").exists()
 
 

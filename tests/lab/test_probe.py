@@ -93,10 +93,10 @@ def test_a_fault_is_told_and_nothing_keeps_running(gpus: LabHost, fault: str, sa
 
 
 def test_a_baseline_stays_on_the_machine_and_judges_the_next_run(gpus: LabHost) -> None:
-    _, first = probe(gpus, "allreduce", *FILES, "--keep-baseline")
+    _, first = probe(gpus, "allreduce", *CUMEM, "--keep-baseline")
     assert statuses(first)["probe.baseline"] == "not-applicable"
     assert gpus.sh("ls /var/lib/nearsocket/baselines | wc -l") == "1"
-    _, second = probe(gpus, "allreduce", *FILES)
+    _, second = probe(gpus, "allreduce", *CUMEM)
     assert statuses(second)["probe.baseline"] != "not-applicable"
 
 

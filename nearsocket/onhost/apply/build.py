@@ -31,6 +31,7 @@ def build(tree: Tree, generation: Generation, number: int) -> None:
         new.mkdir(0o755)
         for entry in generation.manifest.files:
             _make(new, entry, generation.contents[entry.path])
+            _keep_time(new / entry.path, tree.current / entry.path, generation.contents[entry.path])
         disk.write_new(new / MANIFEST, generation.manifest.to_json().encode(), 0o644)
         for folder, _, _ in os.walk(new, topdown=False):
             disk.sync_folder(Path(folder))
@@ -51,6 +52,16 @@ def _make(new: Path, entry: File, data: bytes) -> None:
         except KeyError:
             raise OSError(f"expected a user {entry.owner} and a group {entry.group} on this host, found none") from None
     disk.write_new(path, data, int(entry.mode, 8), uid, gid)
+
+
+def _keep_time(path: Path, before: Path, data: bytes) -> None:
+    """A file as it is in force keeps its time: systemd (unit_need_daemon_reload) takes a newer one for a changed unit."""
+    try:
+        if disk.read(before) == data:
+            found = before.stat()
+            os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    except OSError:
+        pass  # there is none, or it cannot be read: the new one has its own time
 
 
 def prune(tree: Tree) -> tuple[int, ...]:

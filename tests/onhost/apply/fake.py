@@ -52,15 +52,23 @@ class FakeSystem:
 
     def on_disk(self, unit: str) -> str | None:
         """The unit's text as systemd would read it now: the link, and through `current`."""
+        path = self._path(unit)
+        return path.read_text() if path is not None and path.exists() else None
+
+    def time(self, unit: str) -> int:
+        """When the unit's file was changed last, in nanoseconds; 0 where there is none."""
+        path = self._path(unit)
+        return path.stat().st_mtime_ns if path is not None and path.exists() else 0
+
+    def _path(self, unit: str) -> Path | None:
         link = self.root / UNITS.lstrip("/") / unit
         if not link.is_symlink():
-            return link.read_text() if link.exists() else None
+            return link if link.exists() else None
         target = str(link.readlink())
         if not target.startswith(programs.CURRENT + "/"):
             return None
         current = self.root / programs.CURRENT.lstrip("/")
-        path = current / target[len(programs.CURRENT) + 1 :]
-        return path.read_text() if path.exists() else None
+        return current / target[len(programs.CURRENT) + 1 :]
 
     def __call__(self, argv: Sequence[str], limit_s: float) -> Output:
         words = [word for word in argv if word != "--"]
@@ -77,6 +85,7 @@ class FakeSystem:
             text = self.on_disk(unit)
             if text is not None:
                 state["loaded"][unit] = text
+                state.setdefault("times", {})[unit] = self.time(unit)
         loaded: str | None = state["loaded"].get(unit)
         return loaded
 
@@ -85,7 +94,8 @@ class FakeSystem:
         for unit in words[1:]:
             text, running = self._load(unit, state), state["active"].get(unit)
             active = running["state"] if running else ("failed" if unit in state["broken"] else "inactive")
-            stale = text is not None and self.on_disk(unit) not in (None, text)
+            # As systemd does it: by the file's time, whatever its content.
+            stale = text is not None and self.time(unit) > state.get("times", {}).get(unit, 0)
             blocks.append(
                 f"Id={unit}\nLoadState={'loaded' if text is not None else 'not-found'}\nActiveState={active}\n"
                 f"SubState={'running' if running else 'dead'}\nResult=success\nInvocationID={running['id'] if running else ''}\n"
@@ -102,6 +112,7 @@ class FakeSystem:
             for text in (self.on_disk(unit) if self.on_disk(unit) is not None else None,)
             if text is not None
         }
+        state["times"] = {unit: self.time(unit) for unit in state["loaded"]}
         self._save(state)
         return Output(0, "", "")
 

@@ -179,7 +179,8 @@ def test_after_a_power_cut_the_boot_has_started_the_new_files_and_nothing_is_res
         boot.write_text("two\n")
         text = made.contents["systemd/nearsocket-x-a.service"].decode()
         unit = {"nearsocket-x-a.service": {"text": text, "id": "f" * 32, "state": "active"}}
-        host.system.change(loaded={"nearsocket-x-a.service": text}, active=unit)
+        times = {"nearsocket-x-a.service": host.system.time("nearsocket-x-a.service")}
+        host.system.change(loaded={"nearsocket-x-a.service": text}, times=times, active=unit)
     changes = host.apply(made).changes
     assert [change.kind for change in changes] == ([] if rebooted else [Kind.SYSTEMD, Kind.UNIT])
     assert host.holds(made)
@@ -194,3 +195,13 @@ def _first_after_the_switch(host: Host, made: Generation) -> int:
         if copy.tree.number() == 2:
             return at
     raise AssertionError("the switch never came")
+
+
+def test_a_unit_file_that_stays_as_it_is_looks_unchanged_to_systemd_in_the_next_generation(host: Host) -> None:
+    host.apply(generation({"a": "one"}, extra={"env/other.env": "X=1\n"}))
+    made = generation({"a": "one"}, extra={"env/other.env": "X=2\n"})
+    before = len(host.system.calls("daemon-reload"))
+    host.apply(made)
+    assert host.tree.number() == 2
+    assert host.apply(made).changes == ()
+    assert len(host.system.calls("daemon-reload")) == before
