@@ -20,6 +20,7 @@ from tests.onhost.reprovision.conftest import UNITS, Site
 from tests.onhost.reprovision.standin import NEW, OLD
 
 ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.timeout(600)  # beside virtual machines a step takes seconds
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Two:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=280,
             check=False,
         )
         assert "Traceback" not in done.stdout + done.stderr, done.stdout + done.stderr
