@@ -158,6 +158,9 @@ def _give_up(number: int) -> None:
     """Let the stream's rest go to /dev/null: else the interpreter complains about it at its end."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, number)
+    if number == 1:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            os.dup2(nothing, sys.stdout.fileno())  # another descriptor where a check was left behind (control/guard)
     os.close(nothing)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import posixpath
+from collections.abc import Iterable, Mapping
 
-from nearsocket.model import cpulist, programs, systemd
+from nearsocket.model import cpulist, nccldebug, programs, systemd
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.host import Engine
 from nearsocket.model.plan.layers import NEEDS_SYS_NICE
@@ -13,14 +14,15 @@ from nearsocket.model.plan.values import Gate, ReplicaPlan
 from nearsocket.model.settings import Layer, Runtime
 from nearsocket.model.text import one_line
 
-#: NCCL's log of every start: what proves where its buffers lie. ALLOC up to 2.30.4, ALLOC_HOST from 2.30.7.
-NCCL_LOG: Mapping[str, str] = {
-    "NCCL_DEBUG": "INFO",
-    "NCCL_DEBUG_SUBSYS": "INIT,ENV,BOOTSTRAP,SHM,ALLOC,ALLOC_HOST",
-    "NCCL_DEBUG_FILE": f"{programs.LOG_TARGET}/nccl.%h.%p",
-}
-#: Options of the user's by which the number of ranks is told; the plan then adds none.
-_RANKS = ("--tp", "--tp-size", "--tensor-parallel-size", "-tp", "--dp", "--dp-size", "--pp-size", "--pipeline-parallel-size")
+#: NCCL's log of every start: what proves where its buffers lie.
+NCCL_LOG: Mapping[str, str] = nccldebug.variables(programs.LOG_TARGET)
+#: Options of both engines by which the number of ranks is told; where the user's words have one, the plan adds none.
+TENSOR_RANKS = ("--tp", "--tp-size", "--tensor-parallel-size", "-tp")
+RANKS = (
+    *TENSOR_RANKS,
+    *("--dp", "--dp-size", "--data-parallel-size", "-dp", "--pp", "--pp-size", "--pipeline-parallel-size", "-pp"),
+    *("--prefill-context-parallel-size", "-pcp"),
+)
 
 
 def unit_base(replica: ReplicaPlan) -> str:
@@ -111,7 +113,7 @@ def exec_start(replica: ReplicaPlan) -> str:
     before += ["--sdnotify=ignore"] if settings.runtime is Runtime.PODMAN else []
     after = [*rights(replica), f"--env-file={programs.CURRENT}/env/{replica.name}.env"]
     after += [f"--env-file={programs.secrets_env(replica.name)}"] if settings.secrets else []
-    after += [_mount(settings.model, settings.model, True), *user_mounts(replica)]
+    after += [*_model_mount(replica), *user_mounts(replica)]
     log = f"--mount=type=bind,source=${{{programs.START_DIR}}},target={programs.LOG_TARGET}"
     lines = [
         " ".join([*map(systemd.word, runtime_words(replica)), "run"]),
@@ -136,6 +138,13 @@ def rights(replica: ReplicaPlan) -> list[str]:
     return [*capability, f"--ulimit=memlock={memlock}:{memlock}"]
 
 
+def _model_mount(replica: ReplicaPlan) -> list[str]:
+    """The model at its own path, unless the settings mount something there: runtimes refuse two mounts at one place."""
+    model = replica.settings.model
+    taken = {posixpath.normpath(text.split(":")[1]) for text in replica.settings.mounts if ":" in text}
+    return [] if posixpath.normpath(model) in taken else [_mount(model, model, True)]
+
+
 def user_mounts(replica: ReplicaPlan) -> list[str]:
     """The settings' own mounts."""
     return [_user_mount(text) for text in replica.settings.mounts]
@@ -146,12 +155,17 @@ def command(replica: ReplicaPlan) -> list[str]:
     settings = replica.settings
     if settings.command:
         return list(settings.command)
-    ranks = str(len(replica.gpus)) if not any(word.partition("=")[0] in _RANKS for word in settings.arguments) else None
+    ranks = None if tells_ranks(settings.arguments) else str(len(replica.gpus))
     where = [f"--host={settings.listen}", f"--port={replica.port}"]
     if settings.engine is Engine.SGLANG:
         words = ["python3", "-m", "sglang.launch_server", f"--model-path={settings.model}", *where]
         return words + ([f"--tp-size={ranks}"] if ranks else [])
     return ["vllm", "serve", settings.model, *where] + ([f"--tensor-parallel-size={ranks}"] if ranks else [])
+
+
+def tells_ranks(words: Iterable[str]) -> bool:
+    """Whether these words of an engine say how many ranks it has."""
+    return any(word.partition("=")[0] in RANKS for word in words)
 
 
 def _mount(source: str, target: str, read_only: bool) -> str:

@@ -9,18 +9,25 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from typing import Any, TextIO, cast
 
 from nearsocket.model.check import MOST_FINDINGS, Check
 from nearsocket.model.finding import Finding
 from nearsocket.model.host import Host
 
+#: The threads of checks that ran out of time: they go on, and print whenever they like.
+_behind: list[threading.Thread] = []
 #: Far above what judging takes (milliseconds). Ours have it too: a snapshot is outside text.
 LIMIT_S = 60.0
 
 
 @contextlib.contextmanager
 def standard_output_kept() -> Iterator[None]:
-    """What is printed meanwhile, by `print` or to the descriptor itself, goes to standard error."""
+    """What is printed meanwhile, by `print` or to the descriptor itself, goes to standard error.
+
+    Where a check was left behind, that stays so: from then on only this thread's `sys.stdout` is the real one, on a descriptor
+    of its own.
+    """
     _flush()
     kept = os.dup(1)
     try:
@@ -29,8 +36,33 @@ def standard_output_kept() -> Iterator[None]:
             yield
     finally:
         _flush()
-        os.dup2(kept, 1)
-        os.close(kept)
+        if any(thread.is_alive() for thread in _behind):
+            sys.stdout = cast("TextIO", _Mine(_on(kept), sys.stderr))
+        else:
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
+class _Mine:
+    """A stream for the thread that made it; to all other threads it is another one."""
+
+    def __init__(self, own: TextIO, others: TextIO) -> None:
+        self._thread, self._own, self._others = threading.get_ident(), own, others
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own if threading.get_ident() == self._thread else self._others, name)
+
+
+def _on(descriptor: int) -> TextIO:
+    """`sys.stdout` on that descriptor instead of 1; as it is where it writes somewhere else already."""
+    stream = sys.stdout
+    try:
+        if stream.fileno() != 1:
+            return stream
+    except (OSError, ValueError, AttributeError):
+        return stream
+    buffering = 1 if stream.isatty() else -1
+    return open(descriptor, "w", buffering, encoding=stream.encoding, errors=stream.errors)
 
 
 def _flush() -> None:
@@ -71,6 +103,7 @@ def limited(check: Check, limit_s: float | None = None) -> Check:
         else:
             thread.join(wait_s)
             if thread.is_alive():
+                _behind.append(thread)
                 raise TimeoutError(f"no verdict within {wait_s:g} s")
         if raised:
             raise raised[0]

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from nearsocket.control.strict import Seconds, Size, Strict
+from nearsocket.model import places
 from nearsocket.model.plan import gpus
 
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}\Z")
@@ -88,8 +89,8 @@ def _plain(text: str) -> str:
 
 
 def _unreserved(name: str) -> str:
-    if name == "shm":
-        raise ValueError("expected a name other than shm, which is a folder of nearsocket's own")
+    if places.reserved(name):
+        raise ValueError("expected a name other than shm, probe and probe-..., which are nearsocket's own")
     return name
 
 

@@ -64,19 +64,12 @@ def handovers(
 
 def _one(host: Host, replica: ReplicaEntry, how: Adopt, here: Optional[Manifest]) -> Optional[Handover]:
     olds: dict[str, tuple[Optional[str], Optional[Container]]] = {}
-    for process in host.processes:
-        if set(process.gpus) & set(replica.gpus) and not holders.ours(host, process, here):
-            box = holders.box_of(host, process)
-            unit = process.unit if box is None else _unit(host, box)
-            if box is None and unit is None:
-                raise _refused(
-                    replica, f"process {process.pid} ({one_line(process.title, 60)}), which no unit and no container runs"
-                )
-            olds[unit or (box.id if box else "")] = (unit, box)
-    for box in host.containers:
-        if holders.holds(host, box, replica.gpus) and not holders.managed(box.name, here):
-            unit = _unit(host, box)
-            olds[unit or box.id] = (unit, box)
+    for holder in holders.holding(host, replica.gpus, here):
+        process, box = holder.process, holder.box
+        unit = _unit(host, box) if box is not None else process.unit if process is not None else None
+        if box is None and unit is None:
+            raise _refused(replica, f"{holders.named(host, holder)}, which no unit and no container runs")
+        olds[unit or (box.id if box else "")] = (unit, box)
     if not olds:
         return None
     if len(olds) > 1:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model.containment import same_container, unit_of
@@ -18,6 +19,15 @@ _IDS = re.compile(r"\bids=(\S*)")
 _NODE = re.compile(r"/dev/nvidia(\d+)\Z")
 #: Words by which every GPU is given. A monitor has them too, so they alone hold nothing.
 _EVERY = frozenset({"all"})
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds the GPU at that address: a process, and the container that it is in; or a container that was given it."""
+
+    gpu: str
+    process: Optional[Process]
+    box: Optional[Container]
 
 
 def refuse_held(host: Host, wanted: Sequence[ReplicaEntry], here: Optional[Manifest]) -> None:
@@ -45,14 +55,27 @@ def holder_of(host: Host, pci: str, here: Optional[Manifest] = None) -> Optional
     A container that was given this GPU by name holds it before its first process does: an engine that reads its weights has
     no process on the GPU for minutes. One that was given every GPU holds them only if it runs an engine.
     """
+    first = next(holding(host, (pci,), here), None)
+    return named(host, first) if first else None
+
+
+def holding(host: Host, addresses: Collection[str], here: Optional[Manifest] = None) -> Iterator[Holder]:
+    """Everybody who holds one of the GPUs at these addresses, as `holder_of` counts: processes first, then containers."""
     for process in host.processes:
-        if pci in process.gpus and not ours(host, process, here):
-            return _said(host, process)
-    gpu = host.gpu(pci)
-    for container in host.containers:
-        if gpu is not None and _given(host, container, gpu) and not managed(container.name, here):
-            return _container(host, container)
-    return None
+        held = sorted(set(process.gpus) & set(addresses))
+        if held and not ours(host, process, here):
+            yield Holder(held[0], process, box_of(host, process))
+    for box in host.containers:
+        given_to = [gpu.pci for gpu in host.gpus if gpu.pci in addresses and _given(host, box, gpu)]
+        if given_to and not managed(box.name, here):
+            yield Holder(given_to[0], None, box)
+
+
+def named(host: Host, holder: Holder) -> str:
+    """The holder in words: a process with its container or unit, or a container with its unit."""
+    if holder.process is not None:
+        return _said(host, holder.process)
+    return _container(host, holder.box) if holder.box else "nobody"
 
 
 def box_of(host: Host, process: Process) -> Optional[Container]:
@@ -83,11 +106,6 @@ def _said(host: Host, process: Process) -> str:
 def _container(host: Host, box: Container) -> str:
     unit = unit_of(box, host.units)
     return f"container {one_line(box.name or box.id[:12], 60)}" + (f" of {one_line(unit.id, 60)}" if unit else "")
-
-
-def holds(host: Host, box: Container, addresses: Sequence[str]) -> bool:
-    """Whether the container was given one of these GPUs, as `holder_of` counts it."""
-    return any(gpu.pci in addresses and _given(host, box, gpu) for gpu in host.gpus)
 
 
 def _given(host: Host, box: Container, gpu: Gpu) -> bool:

@@ -19,6 +19,11 @@ HOLD_STARTS = f"{REPROVISION}/hold-starts"
 METRICS = f"{VAR}/metrics"
 
 
+def reserved(name: str) -> bool:
+    """Whether a folder or a slice of Nearsocket's own has that name, so that no replica can: `shm`, and the probes' own."""
+    return name in ("shm", "probe") or name.startswith("probe-")
+
+
 def replica_folder(replica: str) -> str:
     """The replica's folder of this boot."""
     return f"{RUN}/{replica}"

@@ -57,8 +57,9 @@ def prove(host: Host, start: Start, around: Around) -> Verdict:
     else:
         found = tuple(_judge(id, judge, facts) for id, judge in _JUDGES)
         found += (_judge(RANKS, lambda one: startfacts.rank_count(one, start.gpus), facts),)
-        held = {pci for process in facts.group.ranks for pci in process.gpus} & set(start.gpus)
-        ranks = len(held) or len(facts.group.ranks)
+        held = {pci for process in facts.group.ranks for pci in process.gpus}
+        # Processes that are known to hold other GPUs are no ranks of the plan's, however many they are.
+        ranks = len(held & set(start.gpus)) if held else len(facts.group.ranks)
         by_node = Counter()
         for file in facts.files:
             by_node.update(file.buffer.by_node)

@@ -36,6 +36,9 @@ from nearsocket.model.identities import (
 )
 from nearsocket.model.snapshot import Snapshot, Source
 
+#: The image in a line of a compose file.
+_IMAGE_LINE = re.compile(r"""(?P<before>^\s*image:\s*["']?)(?P<image>[^\s"']+)""", re.MULTILINE)
+
 
 class _Tokens:
     """What each kind of thing was called, and what it is called now."""
@@ -172,7 +175,9 @@ class Scrubber:
         data = self._changed(source.data, change)
         if name == "kernel.sysctl" and isinstance(data, dict) and isinstance(source.data.get("kernel/hostname"), str):
             data["kernel/hostname"] = self.host(source.data["kernel/hostname"])
-        if name == "containers" and isinstance(data, list):
+        if name == "compose" and isinstance(data, dict):
+            data = {path: _IMAGE_LINE.sub(lambda m: m["before"] + self._image(m["image"]), text) for path, text in data.items()}
+        if name in ("containers", "containers.stopped") and isinstance(data, list):
             for entry in data:
                 if isinstance(entry, dict) and isinstance(entry.get("image"), str):
                     entry["image"] = self._image(entry["image"])

@@ -28,6 +28,15 @@ class Word(str, enum.Enum):
     NOT_APPLICABLE = "not-applicable"
 
 
+#: What the placement's status says of a start, for the proof and the lottery; every other status is unknown.
+WORDS: Mapping[Status, Word] = {
+    Status.PASS: Word.NEAR,
+    Status.WARN: Word.NEAR,  # less than 1 % of a file is far: not worth a restart
+    Status.FAIL: Word.FAR,
+    Status.NOT_APPLICABLE: Word.NOT_APPLICABLE,
+}
+
+
 class Held(str, enum.Enum):
     """What keeps them there."""
 
@@ -109,13 +118,7 @@ def judged(findings: Iterable[Finding]) -> tuple[Word, Held, Status, str]:
     """Word, holder, worst status and summary of a start by its findings; the summary is the placement's."""
     by_id = {finding.id: finding for finding in findings}
     placement, enforced = by_id.get(PLACEMENT), by_id.get(ENFORCED)
-    words = {
-        Status.PASS: Word.NEAR,
-        Status.WARN: Word.NEAR,  # less than 1 % of a file is far: not worth a restart
-        Status.FAIL: Word.FAR,
-        Status.NOT_APPLICABLE: Word.NOT_APPLICABLE,
-    }
-    word = words.get(placement.status, Word.UNKNOWN) if placement else Word.UNKNOWN
+    word = WORDS.get(placement.status, Word.UNKNOWN) if placement else Word.UNKNOWN
     holders = {Status.PASS: Held.FORCE, Status.WARN: Held.LUCK, Status.FAIL: Held.LUCK}
     held = holders.get(enforced.status, Held.UNKNOWN) if enforced else Held.UNKNOWN
     summary = placement.summary if placement else "nothing was judged"

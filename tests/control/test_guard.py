@@ -111,3 +111,42 @@ def test_out_of_files_is_a_finding_of_each_host(tmp_path: Path) -> None:
     assert any("Too many open files" in summary for summary in summaries)
     assert "Traceback" not in done.stderr
     assert done.returncode == whole["exit_code"]
+
+
+LATE = (
+    HEAD
+    + """
+import threading
+from nearsocket.control import guard
+guard.LIMIT_S = 0.2
+def late():
+    while True:
+        print("noise")
+        os.write(1, b"noise")
+        sys.stdout.flush()
+        threading.Event().wait(0.001)
+"""
+)
+
+
+@pytest.mark.parametrize("form", ["json", "terminal"])
+def test_a_check_that_was_left_behind_prints_into_no_report(tmp_path: Path, form: str) -> None:
+    (tmp_path / "mine.py").write_text(LATE + RULE.removeprefix(HEAD).format(body="late()"))
+    done = nearsocket("audit", SAVED, "--format", form, "--checks", str(tmp_path), "--only", "mine.rule")
+    assert "noise" not in done.stdout
+    assert "no verdict within 0.2 s" in done.stdout
+    assert "noise" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 1
+    if form == "json":
+        assert json.loads(done.stdout)["exit_code"] == 1
+
+
+def test_a_reader_that_left_is_told_where_a_check_was_left_behind(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(LATE + RULE.removeprefix(HEAD).format(body="late()"))
+    words = f"audit {SAVED} --json --checks {tmp_path} --only mine.rule"
+    whole = f"({sys.executable} -m nearsocket {words}; echo code $? >&2) | true"
+    done = subprocess.run(["sh", "-c", whole], capture_output=True, text=True, check=False, timeout=60)
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert "code 141" in done.stderr or "code 1\n" in done.stderr, "the reader may leave before or after"

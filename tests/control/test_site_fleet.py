@@ -31,16 +31,22 @@ class Fleet:
     folder: Path
     servers: dict[str, Server]
 
-    def write(self, **data: object) -> None:
+    def write(self, environment: dict[str, str] | None = None) -> None:
         """The inventory: every host with the same two replicas."""
-        serve = {"engine": "sglang", "image": {"reference": IMAGE.reference}, "model": "/srv/models/m", "gpu_count": 2}
+        serve: dict[str, object] = {
+            "environment": environment or {},
+            "engine": "sglang",
+            "image": {"reference": IMAGE.reference},
+            "model": "/srv/models/m",
+            "gpu_count": 2,
+        }
         replicas = [{"name": "a", "port": 30000}, {"name": "b", "port": 30001}]
         hosts = []
         for name, server in self.servers.items():
             ssh = server.ssh()
             reach = {"ssh_user": ssh.user, "ssh_hostname": "127.0.0.1", "ssh_port": ssh.port, "ssh_key": ssh.key}
             reach |= {"ssh_known_hosts_file": ssh.known_hosts_file, "ssh_config_file": "/dev/null"}
-            hosts.append((f"@nearsocket/{name}", {**reach, "nearsocket_serve": serve, "nearsocket_replicas": replicas, **data}))
+            hosts.append((f"@nearsocket/{name}", {**reach, "nearsocket_serve": serve, "nearsocket_replicas": replicas}))
         (self.folder / "inventory.py").write_text(f"hosts = {hosts!r}\n")
 
     def environment(self) -> dict[str, str]:
@@ -133,7 +139,7 @@ def test_a_client_that_is_killed_is_resumed_from_another_folder(fleet: Fleet, tm
     for name in NAMES:
         fleet.system(name).change(proofs={})
     assert rollout(fleet)[0] == 0
-    fleet.write(nearsocket_reserved_cores=1)
+    fleet.write({"NEW": "1"})
     for name in NAMES:
         (fleet.folder / name / "root/var/lib/nearsocket/rollout.json").unlink()
     place = fleet.folder / "gpu2"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from nearsocket.control.importing.values import Import
 from nearsocket.control.render import render
 from nearsocket.model.errors import UsageError
 from nearsocket.model.generation import Generation, Record
-from nearsocket.model.host import Host
+from nearsocket.model.host import Engine, Host
 from nearsocket.model.plan.make import plan
+from tests import build
 from tests.importing.inspects import DIGEST, GPUS, IMAGE, PODMAN, UUIDS, docker, host, snapshot
 from tests.importing.meaning import Meaning, of_inspect, of_unit
 
@@ -213,6 +215,75 @@ def test_two_engines_have_two_names_and_other_containers_are_nobodys_business() 
     ours = docker(SGLANG, Id="01" * 32, Name="/nearsocket-sglang-a")
     found = read_engines(host(docker(SGLANG), second, other, ours))
     assert [(engine.name, engine.gpus) for engine in found.found] == [("glm-main", GPUS[:2]), ("glm-main-2", GPUS[2:3])]
+
+
+@pytest.mark.parametrize("model", ["zai-org/GLM", "/root/.cache/huggingface"])
+def test_a_cache_that_is_mounted_at_its_own_path_is_mounted_once(model: str, tmp_path: Path) -> None:
+    cache = {"Type": "bind", "Source": "/root/.cache/huggingface", "Destination": "/root/.cache/huggingface", "RW": True}
+    inspected = docker(["python", "-m", "sglang.launch_server", "--model-path", model, "--tp", "2"], Mounts=[cache])
+    inspected["Config"]["Env"] = ["PATH=/usr/bin"]
+    found = read_engines(host(inspected))
+    assert (found.found[0].model, found.found[0].command[0]) == ("/root/.cache/huggingface", "python")
+    generation = again(found, host(inspected), tmp_path)
+    (text,) = [text.decode() for path, text in generation.contents.items() if path.endswith("glm-main.service")]
+    assert text.count("target=/root/.cache/huggingface") == 1
+    assert "target=/root/.cache/huggingface,readonly" not in text, "what the container writes to, it writes to again"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "kept", "tensor"),
+    [
+        (["--data-parallel-size", "2"], ("--data-parallel-size", "2"), None),
+        (["-dp", "2"], ("-dp", "2"), None),
+        (["-pp", "2"], ("-pp", "2"), None),
+        (["-tp", "1", "-pp", "2"], ("-pp", "2", "--tensor-parallel-size=1"), "1"),
+        (["-tp=2", "-dp=1"], ("-dp=1", "--tensor-parallel-size=2"), "2"),
+        (["-tp", "2"], (), "2"),
+        ([], (), "2"),
+    ],
+)
+def test_the_number_of_ranks_is_the_containers_own(
+    ranks: list[str], kept: tuple[str, ...], tensor: str | None, tmp_path: Path
+) -> None:
+    inspected = docker(["vllm", "serve", "/srv/models/glm", *ranks])
+    found = read_engines(host(inspected))
+    assert found.found[0].arguments == kept
+    rendered = of_unit(again(found, host(inspected), tmp_path), "glm-main")
+    assert dict(rendered.options).get("--tp-size") == tensor
+
+
+@pytest.mark.parametrize(
+    ("rest", "arguments"),
+    [
+        (["--numa-bind", "MODEL"], ()),
+        (["--numa-bind-nodes", "0", "1", "--numa-bind", "MODEL"], ()),
+        (["--port", "8000", "MODEL"], ()),
+        (["--host", "::", "--trust-remote-code", "MODEL", "--seed", "1"], ("--trust-remote-code", "--seed", "1")),
+        (["--max-model-len=4096", "MODEL"], ("--max-model-len=4096",)),
+        (["--enable-prefix-caching", "--tensor-parallel-size", "2", "MODEL"], ("--enable-prefix-caching",)),
+    ],
+)
+def test_vllms_model_is_found_behind_options(rest: list[str], arguments: tuple[str, ...]) -> None:
+    command = ["vllm", "serve", *("/srv/models/glm" if word == "MODEL" else word for word in rest)]
+    (engine,) = read_engines(host(docker(command))).found
+    assert (engine.model, engine.arguments, engine.command) == ("/srv/models/glm", arguments, ())
+
+
+def test_a_word_that_may_be_an_options_value_is_no_model() -> None:
+    found = read_engines(host(docker(["vllm", "serve", "--served-model-name", "a", "/srv/models/glm"])))
+    assert (found.found, found.lost) == ((), 1)
+    assert any("name it first, or by --model" in left.reason for left in found.left)
+
+
+def test_an_engine_behind_a_shell_is_lost_and_said() -> None:
+    inspected = docker(["bash", "-c", "python3 -m sglang.launch_server --model-path /srv/models/glm"])
+    base = host(inspected)
+    ranks = tuple(build.process(pid, container=inspected["Id"], engine=Engine.SGLANG) for pid in (4001, 4002))
+    running = build.replica(ranks, name="glm-main", container=inspected["Id"])
+    found = read_engines(dataclasses.replace(base, processes=ranks, replicas=(running,)))
+    assert (found.found, found.lost) == ((), 1)
+    (left,) = [left for left in found.left if left.what.startswith("the engine behind the command 'bash -c")]
+    assert "give them as the container's command" in left.reason
 
 
 def test_numactl_in_front_is_the_plans_business() -> None:

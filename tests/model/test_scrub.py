@@ -137,6 +137,18 @@ def test_an_engine_s_name_as_a_user_keeps_the_engine_known() -> None:
     assert after.data("processes")[0]["command"][::2] == ["VLLM::Worker_TP0", "vllm"]
 
 
+def test_an_image_has_one_name_in_a_container_at_rest_and_in_its_compose_file() -> None:
+    image = "registry.corp.example:5000/team/sglang:v1"
+    sources = {
+        "containers.stopped": Source(SourceStatus.OK, data=[{"id": LONG, "image": image}]),
+        "compose": Source(SourceStatus.OK, data={"/srv/compose.yaml": f'services:\n  a:\n    image: "{image}"\n'}),
+    }
+    after = scrub(Snapshot("h", "2026-01-01T00:00:00Z", None, {}, {}, sources))
+    (text,) = after.data("compose").values()
+    assert "corp" not in after.to_json()
+    assert f'image: "{after.data("containers.stopped")[0]["image"]}"' in text
+
+
 def test_public_images_and_cdi_names_stay() -> None:
     entries = [{"image": "lmsysorg/sglang:v1", "cdi_devices": ["nvidia.com/gpu=0"]}, {"image": "nvcr.io/nvidia/pytorch:25"}]
     assert scrub(make(containers=ok(entries))).data("containers") == entries

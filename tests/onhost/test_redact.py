@@ -218,3 +218,14 @@ def test_no_command_breaks_redaction(words: list[str]) -> None:
     result = redact.argv(words)
     assert len(result) == len(words)
     assert isinstance(redact.text("\n".join(words)), str)
+
+
+@pytest.mark.parametrize("words", [["-pp", "2"], ["-pp=2"], ["-pcp", "4", "-tp", "2", "-dp", "2"]])
+def test_numbers_of_ranks_are_no_passwords(words: list[str]) -> None:
+    assert redact.argv(["vllm", "serve", "m", *words]) == ["vllm", "serve", "m", *words]
+    assert redact.text(" ".join(words)) == " ".join(words)
+
+
+@pytest.mark.parametrize("word", ["-ppassword", "-pcpCANARY", "-pp=CANARY", "-ppx"])
+def test_a_password_that_begins_like_one_is_taken_out(word: str) -> None:
+    assert redact.text(f"tool {word}") == f"tool -p{redact.REDACTED}"

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nearsocket.model.parsers.compose import PREFIX
 from nearsocket.model.snapshot import SourceStatus
-from nearsocket.onhost.collect import containers, units
+from nearsocket.onhost.collect import containers, defined, files, units
 from nearsocket.onhost.collect.files import Context
 from tests.onhost.standins import commands, tree
 
@@ -165,3 +167,85 @@ def test_timers_are_told_and_no_systemd_is_absent(root: Path, tools: Path) -> No
     assert units.timers(Context(root)).status is SourceStatus.ABSENT
     tree(root, {"/run/systemd/system": "<folder>"})
     assert units.timers(Context(root)).data == [{"id": "apt-daily.timer", "active": "active", "enabled": "enabled"}]
+
+
+LABELS = {
+    "com.docker.compose.project": "llm",
+    "com.docker.compose.service": "glm",
+    "com.docker.compose.project.config_files": "/srv/llm/compose.yaml,/srv/llm/override.yaml",
+    "com.docker.compose.project.working_dir": "/srv/llm",
+    "com.docker.compose.depends_on": "db:service_started:false",
+    "com.docker.compose.config-hash": "canary",
+}
+
+
+def test_stopped_containers_are_told_apart_from_running_ones(root: Path, tools: Path, tmp_path: Path) -> None:
+    tree(root, {"/run/docker.sock": ""})
+    whole = {**INSPECT, "State": {"Status": "exited"}, "Config": {**INSPECT["Config"], "Labels": LABELS}}
+    (tmp_path / "inspect").write_text(json.dumps([whole]))
+    asked = f'case "$1" in ps) echo "$@" >> {tmp_path}/asked; echo {"ab" * 32};; inspect) cat {tmp_path}/inspect;; esac'
+    commands(tools, docker=asked)
+    (one,) = defined.stopped(Context(root)).data
+    assert "--all --filter=status=created --filter=status=exited --filter=status=dead" in (tmp_path / "asked").read_text()
+    assert "dead" not in defined._AT_REST["podman"], "podman 4.3 refuses the whole question for that word"
+    assert (one["state"], one["compose"]["com.docker.compose.depends_on"]) == ("exited", "db:service_started:false")
+    assert set(one) == set(defined._KEPT)
+    assert "canary" not in json.dumps(one)
+
+
+def test_a_runtime_that_does_not_tell_its_stopped_containers_is_a_reason(root: Path, tools: Path) -> None:
+    assert defined.stopped(Context(root)).status is SourceStatus.ABSENT
+    tree(root, {"/run/docker.sock": ""})
+    commands(tools, docker="echo 'daemon is sick' >&2; exit 1")
+    source = defined.stopped(Context(root))
+    assert source.status is SourceStatus.ERROR and "daemon is sick" in str(source.reason)
+
+
+def test_compose_files_that_labels_name_are_read_through_links_and_only_regular_ones(root: Path, tmp_path: Path) -> None:
+    real = "services:\n  a:\n    environment:\n      KEY: canary\n"
+    tree(root, {"/srv/llm/real.yaml": real, "/srv/pod/compose.yml": "services: {}\n"})
+    (root / "srv/llm/compose.yaml").symlink_to("real.yaml")
+    os.mkfifo(root / "srv/llm/override.yaml")
+    (root / "srv/big").mkdir()
+    (root / "srv/big/c.yaml").write_text("x" * (256 << 10) + "x")
+    named = f"{PREFIX}project.config_files"
+    other = {named: "compose.yml,../gone.yaml,-", f"{PREFIX}project.working_dir": "/srv/pod"}
+    running, stopped = [{"compose": LABELS}, {"compose": other}], [{"compose": {named: "/srv/big/c.yaml"}}]
+    results = {"containers": files.ok(running), "containers.stopped": files.ok(stopped)}
+    data = defined.compose(Context(root, results)).data
+    assert data["/srv/llm/compose.yaml"] == "services:\n  a:\n    environment:\n      KEY:\n"
+    assert data["/srv/pod/compose.yml"] == "services: {}\n"
+    assert data["/srv/llm/override.yaml"].startswith("<unread: ")
+    assert data["/srv/gone.yaml"] == "<unread: No such file or directory>"
+    assert data["/srv/big/c.yaml"] == "<unread: larger than 256 KiB>"
+    assert defined.compose(Context(root)).status is SourceStatus.ABSENT
+
+
+AT_REST = """Id=glm.service
+ActiveState=inactive
+UnitFileState=enabled
+Restart=always
+ExecStart={ path=/usr/bin/docker ; argv[]=/usr/bin/docker run --name glm lmsysorg/sglang:v1 --api-key canary ; }
+FragmentPath=/etc/systemd/system/glm.service
+
+Id=runs.service
+ActiveState=active
+ExecStart={ argv[]=vllm serve m ; }
+
+Id=other.service
+ActiveState=inactive
+ExecStart={ argv[]=/bin/true ; }
+"""
+
+
+def test_units_at_rest_with_an_engine_are_told_loaded_or_not(root: Path, tools: Path, tmp_path: Path) -> None:
+    assert defined.units_at_rest(Context(root)).status is SourceStatus.ABSENT
+    tree(root, {"/run/systemd/system": "<folder>"})
+    (tmp_path / "show").write_text(AT_REST)
+    listed = "glm.service enabled enabled\\nruns.service enabled enabled\\nt@.service static -\\nalias.service alias -\\n"
+    commands(tools, systemctl=f'[ "$1" = show ] && {{ echo "$@" > {tmp_path}/asked; cat {tmp_path}/show; }} || printf "{listed}"')
+    (one,) = defined.units_at_rest(Context(root)).data
+    assert (one["id"], one["active"], one["enabled"], one["restart"]) == ("glm.service", "inactive", "enabled", "always")
+    assert one["fragment"] == "/etc/systemd/system/glm.service"
+    assert "canary" not in json.dumps(one)
+    assert (tmp_path / "asked").read_text().endswith("-- glm.service runs.service\n")

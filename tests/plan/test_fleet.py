@@ -118,6 +118,7 @@ FAULTS: list[tuple[str, str, str]] = [
     (one("x: 1").replace("name: a", "name: A_"), "hosts.0.replicas.0.x", "expected one of"),
     (one("port: 1").replace("name: a,", "name: A_,"), "hosts.0.replicas.0.name", "found 'A_'"),
     (one("port: 1").replace("name: a,", "name: shm,"), "expected a name other than shm", "found 'shm'"),
+    (one("port: 1").replace("name: a,", "name: probe-1-a,"), "expected a name other than shm", "found 'probe-1-a'"),
     ("hosts: [{name: g, replicas: [{name: a}]}]", "host g: replica a: expected 'engine' in its settings", "found none"),
     ("hosts: [{name: g, replicas: [{name: a}, {name: a}]}]", "expected each replica once", "found 'a' twice"),
     (

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from nearsocket.control.importing import parts, words
+from nearsocket.control.importing import defined, parts, words
 from nearsocket.control.importing.values import Found, Import, Left
 from nearsocket.control.importing.words import Words
-from nearsocket.model import holders
+from nearsocket.model import holders, places
 from nearsocket.model.containment import same_container, unit_of
 from nearsocket.model.host import Container, Engine, Host, Replica
-from nearsocket.model.parsers import take
+from nearsocket.model.parsers import compose, take
 from nearsocket.model.read import titles
 from nearsocket.model.settings import Runtime
 from nearsocket.model.text import one_line
@@ -37,7 +37,7 @@ def read_engines(host: Host) -> Import:
     left: list[Left] = []
     lost = 0
     for box in host.containers:
-        if titles.engine(_started(box)) is None or box.name.startswith("nearsocket-"):
+        if titles.engine(_started(box)) is None or defined.ours(box.name):
             continue
         name = _name(box, [one.name for one in found])
         try:
@@ -48,11 +48,13 @@ def read_engines(host: Host) -> Import:
             lost += 1
             left.append(Left(name, error.what, error.reason))
     for replica in host.replicas:
-        if replica.engine and not any(same_container(replica.container, box.id) for box in host.containers):
+        inside = next((box for box in host.containers if same_container(replica.container, box.id)), None)
+        if replica.engine and (inside is None or not (defined.ours(inside.name) or titles.engine(_started(inside)))):
             lost += 1
-            left.append(_elsewhere(replica))
+            left.append(_elsewhere(replica) if inside is None else _hidden(inside))
     if refused(host, "containers"):
         left.append(Left(host.name, "containers", why(host, "containers")))
+    left += defined.at_rest(host)
     return Import(host.name, tuple(found), tuple(_clean(entry) for entry in left), lost)
 
 
@@ -73,13 +75,13 @@ def _engine(host: Host, box: Container, name: str) -> tuple[Found, list[Left]]:
         raise _Lost("its GPUs", "no process of it holds one and none was given to it by name: import it while it serves")
     if image is None:
         raise _Lost(f"image {box.image}", "it has no digest that it can be pulled by: push it to a registry, and run it from there")
-    places, mounts, left = parts.mounts(host, box, name)
+    folders, mounts, left = parts.mounts(host, box, name)
     plain, secrets, missed = parts.environment(host, box, name)
-    left += [*missed, *parts.options(host, box, name), *_unsaid(name, said)]
+    left += [*missed, *parts.options(host, box, name), *defined.depends(host, box, name), *_unsaid(name, said)]
     if said.engine is Engine.VLLM and "--api-key" in said.hidden:
         secrets["VLLM_API_KEY"] = f"{parts.SECRETS}/{name}/VLLM_API_KEY"
         left.append(Left(name, "the value of --api-key", f"a secret: write it to {secrets['VLLM_API_KEY']} on the host"))
-    model = _model(said, places, plain)
+    model = _model(said, folders, plain)
     port, listen, command, noted = _address(host, box, name, said)
     plans_own = command is None and said.standard and said.model == model
     own = {f"{model}:{model}", f"{model}:{model}:ro"} if plans_own else set()
@@ -117,14 +119,14 @@ def _gpus(host: Host, box: Container) -> tuple[str, ...]:
     return tuple(sorted(gpu.pci for gpu in host.gpus if {gpu.uuid, str(gpu.index)} & given))
 
 
-def _model(said: Words, places: dict[str, str], environment: dict[str, str]) -> str:
+def _model(said: Words, folders: dict[str, str], environment: dict[str, str]) -> str:
     """The folder on the host that the model is read from. Raises _Lost."""
     if said.model is None:
-        raise _Lost("its model", "its command line names none")
+        raise _Lost("its model", "its command line names none that can be told from options' values: name it first, or by --model")
     inside = said.model
     if not inside.startswith("/"):  # a name of a hub: what is read lies in the cache
         inside = environment.get("HF_HUB_CACHE") or environment.get("HF_HOME") or f"{_HOME}/.cache/huggingface"
-    folder = parts.on_host(inside, places)
+    folder = parts.on_host(inside, folders)
     if folder is None:
         raise _Lost(
             f"model {said.model}",
@@ -161,9 +163,8 @@ def _unsaid(name: str, said: Words) -> list[Left]:
 
 def _origin(host: Host, box: Container) -> str:
     unit = unit_of(box, host.units)
-    compose = take.text_map(parts.raw(host, box).get("compose"))
-    files = compose.get("com.docker.compose.project.config_files")
-    service = compose.get("com.docker.compose.service")
+    labels = parts.compose(host, box)
+    files, service = compose.label(labels, "project.config_files"), compose.label(labels, "service")
     behind = f", service {service} of {files or 'a compose file'}" if service else f", run by {unit.id}" if unit else ""
     return f"{box.runtime} container {box.name or box.id[:12]}{behind}"
 
@@ -174,10 +175,17 @@ def _elsewhere(replica: Replica) -> Left:
     return Left(replica.name, "the engine", f"it runs in {where}{by}; nearsocket runs engines in containers of Docker or podman")
 
 
+def _hidden(box: Container) -> Left:
+    """An engine that a shell or a script starts: what it is started with stands in no list of words."""
+    begins = " ".join(box.command)[:80] or "nothing that is told"
+    reason = "the engine is started inside of that, so its own words are not known: give them as the container's command"
+    return Left(box.name or box.id[:12], f"the engine behind the command {begins!r}", reason)
+
+
 def _name(box: Container, taken: Sequence[str]) -> str:
     """A replica's name after the container's."""
     plain = re.sub(r"[^a-z0-9]+", "-", (box.name or box.id[:12]).lower()).strip("-")[:28].strip("-") or "engine"
-    plain = "engine" if plain == "shm" else plain
+    plain = "engine" if places.reserved(plain) else plain
     return next(name for name in (plain, *(f"{plain}-{n}" for n in range(2, 100))) if name not in taken)
 
 

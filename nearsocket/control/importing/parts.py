@@ -32,6 +32,11 @@ def raw(host: Host, box: Container) -> Mapping[str, Any]:
     return next((entry for entry in entries(host, "containers") if entry.get("id") == box.id), {})
 
 
+def compose(host: Host, box: Container) -> Mapping[str, str]:
+    """Compose's labels of that container; empty where it is none of compose's."""
+    return take.text_map(raw(host, box).get("compose"))
+
+
 def image_of(host: Host, box: Container) -> Mapping[str, Any]:
     """The snapshot's entry of the container's image."""
     wanted = take.word(raw(host, box).get("image_id")).rpartition(":")[2]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import enum
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from nearsocket.control.container import TENSOR_RANKS, tells_ranks
 from nearsocket.model.host import Engine
 from nearsocket.model.plan.ports import FIRST
 from nearsocket.model.read import titles
 from nearsocket.onhost.collect.redact import REDACTED
 
-#: Options by which the engine binds itself: the plan decides that.
+#: Options by which the engine binds itself: the plan decides that. `--numa-bind` is a flag, the others take numbers.
 BINDING = ("--numa-node", "--numa-bind", "--numa-bind-nodes")
-RANKS = ("--tp", "--tp-size", "--tensor-parallel-size", "-tp")
+#: Options that take no value, so that a plain word behind them is the model.
+_FLAG = re.compile(r"--(?:no-|enable-|disable-)\S*|--trust-remote-code|--enforce-eager")
 #: How each engine's own launch begins where the plan makes the command.
 STARTS = {Engine.SGLANG: ("python3", "-m", "sglang.launch_server"), Engine.VLLM: ("vllm", "serve")}
 MODEL = {Engine.SGLANG: ("--model-path", "--model"), Engine.VLLM: ("--model",)}
@@ -47,28 +51,19 @@ def parse(command: Sequence[str], gpus: int) -> Words | None:
         return None
     words, bound = _without_numactl(list(command))
     for name in BINDING:
-        words, values = _take(words, name, many=True)
+        words, values = _take(words, name, _Values.NUMBERS)
         bound += [f"{name} {' '.join(values)}".strip()] if values is not None else []
     whole, hidden = _without_secrets(words)
     start = len(STARTS[engine])
     standard = tuple(whole[:start]) == STARTS[engine]
     rest = whole[start:] if standard else whole
-    model = rest[0] if standard and engine is Engine.VLLM and rest and not rest[0].startswith("-") else None
-    if model is not None:
-        rest = rest[1:]
-    elif not standard and engine is Engine.VLLM and "serve" in whole:
-        after = whole[whole.index("serve") + 1 :]
-        model = after[0] if after and not after[0].startswith("-") else None
-    for name in MODEL[engine]:
-        rest, value = _one(rest, name)
-        model = value if value is not None else model
+    rest, model = _last(rest, MODEL[engine])
     rest, host = _one(rest, "--host")
     rest, port = _one(rest, "--port")
-    ranks = None
-    for name in RANKS:
-        rest, value = _one(rest, name)
-        ranks = value if value is not None else ranks
-    if ranks is not None and ranks != str(gpus):
+    rest, ranks = _last(rest, TENSOR_RANKS)
+    if model is None and engine is Engine.VLLM:
+        rest, model = _plain_model(rest, standard)
+    if ranks is not None and (ranks != str(gpus) or tells_ranks(rest)):
         rest = [*rest, f"{'--tp-size' if engine is Engine.SGLANG else '--tensor-parallel-size'}={ranks}"]
     number = int(port) if port and port.isdigit() and 0 < int(port) < 65536 else FIRST[engine]
     listen = _DEFAULT_LISTEN[engine] if host is None else _address(host)
@@ -124,13 +119,42 @@ def _without_secrets(words: list[str]) -> tuple[list[str], list[str]]:
     return kept, hidden
 
 
+def _plain_model(words: list[str], standard: bool) -> tuple[list[str], str | None]:
+    """The words without vLLM's model, which stands alone: first, or behind what takes no further value; and it.
+
+    Behind an option that is not known a plain word is taken for its value.
+    """
+    start = 0 if standard else words.index("serve") + 1 if "serve" in words else len(words)
+    for at in range(start, len(words)):
+        before = words[at - 1] if at > start else "="
+        if not words[at].startswith("-") and ("=" in before or _FLAG.fullmatch(before)):
+            return [*words[:at], *words[at + 1 :]], words[at]
+    return words, None
+
+
+def _last(words: list[str], names: Sequence[str]) -> tuple[list[str], str | None]:
+    """The words without these options of one meaning, and the value that the last of their names has."""
+    found = None
+    for name in names:
+        words, value = _one(words, name)
+        found = value if value is not None else found
+    return words, found
+
+
 def _one(words: list[str], name: str) -> tuple[list[str], str | None]:
-    rest, values = _take(words, name)
+    rest, values = _take(words, name, _Values.ONE)
     return rest, values[-1] if values else None
 
 
-def _take(words: list[str], name: str, many: bool = False) -> tuple[list[str], list[str] | None]:
-    """The words without that option, and its values; None where it is not there. `many`: every word up to the next option."""
+class _Values(enum.Enum):
+    """What an option takes."""
+
+    ONE = re.compile(r"(?!-).*", re.DOTALL)
+    NUMBERS = re.compile(r"[0-9][0-9,-]*")
+
+
+def _take(words: list[str], name: str, values: _Values) -> tuple[list[str], list[str] | None]:
+    """The words without that option, and its values; None where it is not there."""
     rest: list[str] = []
     found: list[str] | None = None
     at = 0
@@ -139,10 +163,10 @@ def _take(words: list[str], name: str, many: bool = False) -> tuple[list[str], l
         at += 1
         if word == name:
             found = found or []
-            while at < len(words) and not words[at].startswith("-"):
+            while at < len(words) and values.value.fullmatch(words[at]):
                 found.append(words[at])
                 at += 1
-                if not many:
+                if values is _Values.ONE:
                     break
         elif word.startswith(f"{name}="):
             found = [*(found or []), word.partition("=")[2]]

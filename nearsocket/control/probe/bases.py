@@ -137,7 +137,7 @@ def argv(replica: ReplicaPlan, binding: Sequence[str], before: Sequence[str]) ->
     return (
         *container.runtime_words(replica),
         *("run", "-i", f"--name={NAME}", "--rm", "--init", "--pull=never", "--log-driver=none"),
-        *(f"--label=nearsocket.probe={replica.name}", "--network=host", f"--cgroup-parent={container.slice_name(replica)}"),
+        *(f"--label=nearsocket.probe={replica.name}", "--network=host", f"--cgroup-parent={programs.PROBE_SLICE}"),
         *given,
         *binding,
         *container.rights(replica),

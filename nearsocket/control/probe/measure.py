@@ -17,7 +17,7 @@ from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.finding import Finding, Status
 from nearsocket.model.host import Host
 from nearsocket.model.plan.fingerprint import of_host
-from nearsocket.model.probe import allreduce, baseline, guard, lottery, place, planning
+from nearsocket.model.probe import allreduce, baseline, guard, lottery, path, place, planning
 from nearsocket.model.probe.baseline import Baseline, Key
 from nearsocket.model.probe.lottery import Draw
 from nearsocket.model.probe.report import ProbeReport
@@ -104,9 +104,10 @@ def _allreduce(
         findings.append(_named("probe.contrast", judged))
         tables |= {planning.NEAR: contrast.near, planning.FAR: contrast.far}
     if sweep:
-        tables, failures = _swept(sweep)
+        swept_tables, failures = _swept(sweep)
+        tables |= swept_tables
         findings += [_named("probe.allreduce", allreduce.judge(f"{subject.name}, {run.name}", run)) for run in sweep if _wrong(run)]
-        findings.append(_named("probe.sweep", allreduce.judge_sweep(subject.name, tables, failures)))
+        findings.append(_named("probe.sweep", allreduce.judge_sweep(subject.name, swept_tables, failures)))
     unkept = None
     if what.keep:
         try:
@@ -175,8 +176,9 @@ def _named(id: str, finding: Finding) -> Finding:
 
 
 def _key(host: Host, subject: Subject, run: Started) -> Key | None:
-    fingerprint, backend = of_host(host).digest, subject.base.backend.value
-    return baseline.key(fingerprint, bases.driver(host), subject.image, backend, subject.gpus, run.facts)
+    base = subject.base
+    digest, driver, variables = of_host(host).digest, bases.driver(host), path.environment_digest(base.environment)
+    return baseline.key(digest, driver, subject.image, base.backend.value, subject.gpus, variables, run.facts)
 
 
 def _keep(target: Target, key: Key | None, series: tuple[Series, ...], findings: Sequence[Finding], children: Children) -> None:

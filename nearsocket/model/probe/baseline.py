@@ -24,7 +24,8 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Key:
-    """What figures depend on. `gpus`: PCI addresses in rank order; `image`: the engine's, or how it ran without one."""
+    """What figures depend on. `gpus`: PCI addresses in rank order; `image`: the engine's, or how it ran without one;
+    `environment`: the digest of the ranks' variables (probe/path.py): NCCL_PROTO=LL has other figures."""
 
     fingerprint: str
     driver: str
@@ -32,6 +33,7 @@ class Key:
     image: str
     backend: str
     gpus: tuple[str, ...]
+    environment: str = ""
 
     @property
     def digest(self) -> str:
@@ -43,18 +45,28 @@ class Key:
     def words(self) -> str:
         """In a line for people."""
         return one_line(
-            f"driver {self.driver}, NCCL {self.nccl}, {self.image}, {len(self.gpus)} ranks, {self.fingerprint[:19]}", 300
+            f"driver {self.driver}, NCCL {self.nccl}, {self.image}, {len(self.gpus)} ranks, {self.fingerprint[:19]}, "
+            f"variables {self.environment[:12] or 'not known'}",
+            300,
         )
 
 
 def key(
-    fingerprint: str, driver: str, image: str, backend: str, gpus: tuple[str, ...], facts: Mapping[int, Mapping[str, Any]]
+    fingerprint: str,
+    driver: str,
+    image: str,
+    backend: str,
+    gpus: tuple[str, ...],
+    environment: str,
+    facts: Mapping[int, Mapping[str, Any]],
 ) -> Optional[Key]:
-    """The key of figures by the ranks' facts. None where they did not tell which NCCL they ran: figures under a vague key would be
-    compared with others'."""
+    """The key of figures by the ranks' facts. None where they did not tell which NCCL they ran: figures under a
+    vague key would be compared with others'."""
     first = facts.get(0, {})
     version = first.get("nccl") or first.get("torch")
-    return Key(fingerprint, driver, version, image, backend, gpus) if isinstance(version, str) else None
+    if not isinstance(version, str):
+        return None
+    return Key(fingerprint, driver, version, image, backend, gpus, environment)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Collection
 from typing import Optional
 
-from nearsocket.model.host import Host, Process
+from nearsocket.model import holders
+from nearsocket.model.host import Host
 from nearsocket.model.text import brief
 from nearsocket.model.verdicts.groups import groups, holds_gpu, unlisted_memory
 
@@ -14,12 +15,12 @@ from nearsocket.model.verdicts.groups import groups, holds_gpu, unlisted_memory
 def holder(host: Host, gpus: Collection[str], filling: bool = False) -> Optional[str]:
     """Who is in the way, in words; None where nobody is. `gpus`: the probe's, by PCI address.
 
-    GPU memory that is in use by processes which do not show counts as held: a probe must not guess.
+    A container that was given a GPU holds it while it still reads its weights and has no process there. GPU memory that is in use
+    by processes which do not show counts as held: a probe must not guess.
     """
-    for process in host.processes:
-        held = sorted(set(process.gpus) & set(gpus))
-        if held and holds_gpu(host, process):
-            return f"{_named(process)} holds GPU {brief(held[0], 20)}"
+    for found in holders.holding(host, gpus):
+        if found.process is None or holds_gpu(host, found.process):
+            return f"{holders.named(host, found)} holds GPU {brief(found.gpu, 20)}"
     mine = dataclasses.replace(host, gpus=tuple(gpu for gpu in host.gpus if gpu.pci in gpus))
     hidden = unlisted_memory(mine)
     if hidden is not None:
@@ -28,9 +29,3 @@ def holder(host: Host, gpus: Collection[str], filling: bool = False) -> Optional
         for group in groups(host):
             return f"{group.subject} runs, and filling a node takes page cache and speed from it"
     return None
-
-
-def _named(process: Process) -> str:
-    name = brief(process.title or process.comm, 60)
-    where = f", container {brief(process.container, 20)}" if process.container else ""
-    return f"process {process.pid} ({name}{where})"

@@ -29,7 +29,7 @@ before the timed calls and after them; the timed calls add zeros, which must sta
         "probe.baseline",
         "All-reduces are as fast as this host has shown before.",
         """**Judged**: each size against the figures kept on the host under the same key: fingerprint, driver, NCCL, image,
-backend and GPUs.
+backend, GPUs and the variables of the ranks.
 A difference counts where the rounds' ranges do not meet and the medians differ by more than the wider range, 3 % at least.
 
 - **pass**: no size is slower by 10 % or more beyond the noise.

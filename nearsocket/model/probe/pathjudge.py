@@ -17,7 +17,7 @@ _BAD = (Status.WARN, Status.FAIL)
 def key(probe: PathProbe, started: Started) -> Optional[Key]:
     """What the host's baseline of this path is kept under."""
     backend = probe.start.ranks.backend.value
-    return baseline.key(probe.fingerprint, probe.driver, probe.image, backend, probe.gpus, started.facts)
+    return baseline.key(probe.fingerprint, probe.driver, probe.image, backend, probe.gpus, probe.environment, started.facts)
 
 
 def judge(probe: PathProbe, started: Started, known: Optional[Baseline]) -> Probed:

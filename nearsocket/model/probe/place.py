@@ -9,11 +9,12 @@ from typing import Any, Optional
 
 from nearsocket.model import read
 from nearsocket.model.containment import same_container
-from nearsocket.model.finding import Evidence, Finding, Status, not_applicable, unknown
+from nearsocket.model.finding import Evidence, Finding, not_applicable, unknown
 from nearsocket.model.host import Host, Process
 from nearsocket.model.probe.order import Backend
 from nearsocket.model.probe.starts import Started
 from nearsocket.model.text import fault
+from nearsocket.model.verdict import WORDS, Word
 from nearsocket.model.verdicts import proof
 from nearsocket.model.verdicts.groupfacts import GroupFacts
 from nearsocket.model.verdicts.groups import Group
@@ -80,15 +81,9 @@ def _text(facts: Mapping[str, Any], name: str) -> Optional[str]:
 
 
 def _where(facts: GroupFacts, finding: Finding) -> Where:
-    if finding.status is Status.NOT_APPLICABLE:
-        return Where.NONE
-    places = {file.placement for file in facts.files}
-    if finding.status is Status.PASS:
-        return Where.NEAR
-    if not places:  # cuMem's, by the log
-        return Where.FAR if finding.status is Status.FAIL else Where.UNKNOWN
-    if places == {Placement.FAR}:
-        return Where.FAR
-    if places & {Placement.FAR, Placement.SPLIT}:
-        return Where.SPLIT
-    return Where.UNKNOWN
+    """The proof's word for it; what the proof calls far is told apart here: all of every file, or parts."""
+    word = WORDS.get(finding.status, Word.UNKNOWN)
+    if word is Word.FAR:
+        places = {file.placement for file in facts.files}
+        return Where.SPLIT if places - {Placement.FAR} else Where.FAR  # no file: cuMem's, by the log
+    return {Word.NEAR: Where.NEAR, Word.NOT_APPLICABLE: Where.NONE}.get(word, Where.UNKNOWN)

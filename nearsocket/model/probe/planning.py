@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
+from nearsocket.model import nccldebug
 from nearsocket.model.errors import UsageError
 from nearsocket.model.probe.order import Backend, Place, RanksOrder
 from nearsocket.model.probe.starts import FOLDER, StartOrder
@@ -17,11 +18,7 @@ from nearsocket.model.text import one_line
 
 CONFIGURED, NAIVE, NEAR, FAR = "as configured", "naive", "forced near", "forced far"
 #: NCCL's log of a start without a container: what proves transports and where cuMem's buffers lie.
-LOG: Mapping[str, str] = {
-    "NCCL_DEBUG": "INFO",
-    "NCCL_DEBUG_SUBSYS": "INIT,ENV,BOOTSTRAP,SHM,ALLOC,ALLOC_HOST",
-    "NCCL_DEBUG_FILE": f"{FOLDER}/log/nccl.%h.%p",
-}
+LOG: Mapping[str, str] = nccldebug.variables(f"{FOLDER}/log")
 #: With cuMem NCCL allocates near whatever binds the ranks: what is forced or left to chance is the file in /dev/shm.
 _FILES = {"NCCL_CUMEM_ENABLE": "0"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from nearsocket.model.errors import NearsocketError
-from nearsocket.model.probe import order
+from nearsocket.model.probe import order, sizes
 from nearsocket.model.probe.order import RanksOrder
 from nearsocket.model.snapshot import Snapshot, SnapshotError
 from nearsocket.model.snapshot import from_json as snapshot_from_json
@@ -159,3 +159,18 @@ def row(value: Mapping[str, Any]) -> Row:
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < 1e15:
             raise ValueError(f"{name}: expected microseconds")
     return made
+
+
+def incomplete(ranks: RanksOrder, rows: Sequence[Row], capped_bytes: Optional[int]) -> Optional[str]:
+    """What of the figures is missing, in words; None where every rank told every round of every size that fits."""
+    chosen = ranks.sizes if capped_bytes is None else sizes.within(ranks.sizes, capped_bytes)
+    wanted = [(rank, turn, size) for rank in range(len(ranks.ranks)) for turn in range(ranks.rounds) for size in chosen]
+    told = {(row.rank, row.round, row.size_bytes) for row in rows}
+    missing = [one for one in wanted if one not in told]
+    if not missing:
+        return None
+    rank, turn, size = missing[0]
+    return (
+        f"expected figures of {len(ranks.ranks)} ranks, {ranks.rounds} rounds and {len(chosen)} sizes ({len(wanted)}), found "
+        f"{len(wanted) - len(missing)}; rank {rank} told nothing of {sizes.render(size)} in round {turn + 1}"
+    )

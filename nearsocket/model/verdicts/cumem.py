@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Optional
 
-from nearsocket.model import cpulist
+from nearsocket.model import cpulist, nccldebug
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown
 from nearsocket.model.host import BufferRole
 from nearsocket.model.parsers.nccl_log import LogLine, NcclLog
 from nearsocket.model.roles import role_of
-from nearsocket.model.verdicts.placement import NAME_NEAR, NCCL_DEBUG
+from nearsocket.model.verdicts.placement import NAME_NEAR
 
 CUMEM_ID = "nccl.cumem-in-force"
 #: First version with cuMem for host memory; there it is off unless NCCL_CUMEM_HOST_ENABLE=1.
@@ -31,7 +31,7 @@ SHOWN_LINES = 8
 #: What the ranks that do not use cuMem warn of when their peers do.
 _TORN = re.compile(r"Error while attaching to shared memory segment .*\(size 0\)")
 
-SHOW_MORE = f"{NCCL_DEBUG} NCCL_DEBUG_FILE=/tmp/nccl.%h.%p COMMAND  # start the engine so, send one request, judge those logs"
+SHOW_MORE = f"{nccldebug.WORDS} {nccldebug.FILE}=/tmp/nccl.%h.%p COMMAND  # start the engine so, send one request, judge those logs"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from nearsocket.model import cpulist
+from nearsocket.model import cpulist, nccldebug
 from nearsocket.model.exitcode import severity, worst_status
 from nearsocket.model.finding import Evidence, Finding, Status, failed, passed, unknown, warned
 from nearsocket.model.host import Buffer
@@ -129,10 +129,8 @@ NO_BUFFERS = (
     "no ring buffer is shown, which proves nothing: cuMem or P2P in use, the wrong process, no permission, no communicator"
     " yet, or the process is gone"
 )
-#: What NCCL has to be told so that its log proves transports and host buffers.
-NCCL_DEBUG = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,BOOTSTRAP,SHM,ALLOC,ALLOC_HOST"
 HOW_TO_SHOW = (
-    f"sudo cat /proc/PID/numa_maps > FILE  # of every rank, after the first request; or judge NCCL's log, with {NCCL_DEBUG}"
+    f"sudo cat /proc/PID/numa_maps > FILE  # of every rank, after the first request; or judge NCCL's log, with {nccldebug.WORDS}"
 )
 NAME_NEAR = "cat /sys/bus/pci/devices/*/numa_node; nvidia-smi topo -m  # then say where the GPUs are: --near NODES"
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from nearsocket.model import cpulist, near
+from nearsocket.model import cpulist, nccldebug, near
 from nearsocket.model.host import Engine, Host
 from nearsocket.model.verdicts.binding import memory_nodes, near_cpus
 from nearsocket.model.verdicts.groups import Group, quoted
-from nearsocket.model.verdicts.placement import NCCL_DEBUG
 
 #: One log a process, named after host and process.
-_TO_FILE = f"{NCCL_DEBUG} NCCL_DEBUG_FILE=/tmp/nccl.%h.%p"
+_TO_FILE = f"{nccldebug.WORDS} {nccldebug.FILE}=/tmp/nccl.%h.%p"
 
 _ROOM = "# first see that the near node has room for what the engine pins: numastat -m"
 _LOST = "# started by a unit or script: add the two options to its run line instead, or they go with the container"

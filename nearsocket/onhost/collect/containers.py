@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any, Optional
 
+from nearsocket.model.parsers.compose import PREFIX
 from nearsocket.model.snapshot import Source, SourceStatus
 from nearsocket.onhost.collect import command, redact
 from nearsocket.onhost.collect.files import Context, absent, ok, read_files
@@ -13,12 +15,14 @@ from nearsocket.onhost.collect.files import Context, absent, ok, read_files
 _INFO = ("ServerVersion", "DefaultRuntime", "CgroupDriver", "CgroupVersion", "CDISpecDirs", "SecurityOptions", "ExperimentalBuild")
 _LIMIT_S = 8
 #: Where a container of docker compose comes from.
-_COMPOSE = frozenset(f"com.docker.compose.{name}" for name in ("project", "service", "project.config_files", "project.working_dir"))
+_COMPOSE = frozenset(
+    f"{PREFIX}{name}" for name in ("project", "service", "project.config_files", "project.working_dir", "depends_on")
+)
 #: Where podman as root keeps the state of this boot.
 _PODMAN_OF_ROOT = ("/run/containers/storage", "/run/libpod")
 
 
-def _runs(context: Context, runtime: str) -> bool:
+def runs(context: Context, runtime: str) -> bool:
     """Whether asking that runtime can find anything, and writes nothing.
 
     podman makes its folders and, for a user who is not root, a process that stays, where it has not run since the last boot. So it
@@ -38,7 +42,7 @@ def _runs(context: Context, runtime: str) -> bool:
 
 def docker_info(context: Context) -> Source:
     """The parts of `docker info` that GPUs and cgroups depend on."""
-    if not _runs(context, "docker"):
+    if not runs(context, "docker"):
         return absent("no Docker daemon (no /run/docker.sock)")
     output = command.run(["docker", "info", "--format", "{{json .}}"], _LIMIT_S)
     whole = _json(output.text)
@@ -58,11 +62,11 @@ def containers(context: Context) -> Source:
     faults: list[Source] = []
     asked = False
     for runtime in ("docker", "podman"):
-        if not _runs(context, runtime):
+        if not runs(context, runtime):
             continue
         asked = True
         try:
-            part = _inspect(runtime)
+            part = inspect(runtime)
         except FileNotFoundError as error:
             part = absent(str(error))
         except command.CommandTimeout as error:
@@ -81,11 +85,12 @@ def containers(context: Context) -> Source:
     return ok(found, "; ".join(fault.reason or "" for fault in faults) or None)
 
 
-def _inspect(runtime: str) -> Source:
-    listed = command.run([runtime, "ps", "-q", "--no-trunc"], _LIMIT_S)
+def inspect(runtime: str, which: Sequence[str] = (), most: Optional[int] = None) -> Source:
+    """Containers as `describe` tells them: the running ones, or those that the options of `ps` choose, `most` of them at most."""
+    listed = command.run([runtime, "ps", "-q", "--no-trunc", *which], _LIMIT_S)
     if listed.code:
         return _refused(f"{runtime} ps", listed.code, listed.error)
-    ids = listed.text.split()
+    ids = listed.text.split()[:most]
     if not ids:
         return ok([])
     output = command.run([runtime, "inspect", "--type", "container", *ids], _LIMIT_S)

@@ -72,8 +72,8 @@ _USER = re.compile(
     r"(?P<name>(?<![\w-])(?:-[uU]|--(?:proxy-)?user)(?:[ \t=]{1,4}|(?<=-[uU])))"
     r"(?P<user>[\w.@+%\\-]{1,100}):(?!\d{1,10}(?!\S))[^\s:]\S{0,400}"
 )
-#: mysql's and others' `-pPASSWORD`; a port (`-p8000:8000/tcp`) is none.
-_GLUED = re.compile(r"(?<![\w-])-p(?![\d.:\[\]-]{1,60}(?:/(?:tcp|udp|sctp))?(?!\S))[^\s=,;]\S{0,400}")
+#: mysql's and others' `-pPASSWORD`; a port (`-p8000:8000/tcp`) and vLLM's numbers of ranks (`-pp 2`, `-pcp=2`) are none.
+_GLUED = re.compile(r"(?<![\w-])-p(?!c?p(?:=\d{1,6})?(?!\S))(?![\d.:\[\]-]{1,60}(?:/(?:tcp|udp|sctp))?(?!\S))[^\s=,;]\S{0,400}")
 #: Programs whose short option is a password's.
 _PASSWORD_OPTIONS = {"sshpass": "-p", "redis-cli": "-a", "ldapsearch": "-w", "ldapwhoami": "-w", "smbclient": "-U"}
 _PASSWORD_OPTIONS.update({"mysql": "-p", "mysqldump": "-p", "mariadb": "-p", "curl": "-b"})

@@ -32,7 +32,7 @@ _PROPERTIES = {
     "cgroup": "ControlGroup",
     "fragment": "FragmentPath",
 }
-_CAP_CHARACTERS = 8192
+CAP_CHARACTERS = 8192
 _LIMIT_S = 8
 
 
@@ -50,7 +50,8 @@ def blocks(text: str) -> list[dict[str, str]]:
     return result
 
 
-def _show(names: list[str], properties: list[str]) -> list[dict[str, str]]:
+def show(names: list[str], properties: list[str]) -> list[dict[str, str]]:
+    """What systemd says of these units, those that it has not loaded included. Raises OSError, CommandTimeout."""
     output = command.run(["systemctl", "show", "--no-pager", "-p", ",".join(properties), "--", *names], _LIMIT_S)
     if output.code and not output.text.strip():
         raise OSError(f"systemctl show: exit code {output.code}: {output.error}")
@@ -68,12 +69,12 @@ def units(context: Context) -> Source:
         return Source(SourceStatus.ERROR, reason=f"systemctl list-units: exit code {listed.code}: {listed.error}"[:300])
     names = [words[0] for words in map(str.split, listed.text.splitlines()) if words and words[0].endswith(".service")]
     found: list[dict[str, Any]] = []
-    for facts in _show(names, [*_PROPERTIES.values(), "LoadState"]) if names else []:
+    for facts in show(names, [*_PROPERTIES.values(), "LoadState"]) if names else []:
         if facts.get("LoadState") == "not-found" or not _WANTED.search(facts.get("Id", "") + " " + facts.get("ExecStart", "")):
             continue
         entry: dict[str, Any] = {key: facts.get(name, "") for key, name in _PROPERTIES.items()}
         entry["main_pid"] = int(entry["main_pid"]) if str(entry["main_pid"]).isdigit() else 0
-        entry["exec_start"] = redact.text(entry["exec_start"])[:_CAP_CHARACTERS]
+        entry["exec_start"] = redact.text(entry["exec_start"])[:CAP_CHARACTERS]
         found.append(entry)
     return ok(found)
 
@@ -82,7 +83,7 @@ def timers(context: Context) -> Source:
     """What may upgrade packages by itself."""
     if not context.path("/run/systemd/system").is_dir():
         return absent("systemd does not run here")
-    shown = _show(list(_TIMERS), ["Id", "ActiveState", "UnitFileState", "LoadState"])
+    shown = show(list(_TIMERS), ["Id", "ActiveState", "UnitFileState", "LoadState"])
     return ok(
         [
             {"id": facts.get("Id", ""), "active": facts.get("ActiveState", ""), "enabled": facts.get("UnitFileState", "")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -48,6 +49,7 @@ def once(order: StartOrder, own: Program, wanted: bool, gone: Callable[[], bool]
     Raises NearsocketError, OSError where it cannot be made ready.
     """
     base = Path(programs.RUN)
+    own_base = os.geteuid() == 0 and not base.exists()
     if os.geteuid() == 0:
         disk.make_folders(base)
         _sweep(base)
@@ -62,6 +64,9 @@ def once(order: StartOrder, own: Program, wanted: bool, gone: Callable[[], bool]
             return supervise.run(order, own, folder, look if wanted else lambda: None, gone)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        if own_base:  # an unmanaged host has none; one with something in it stays
+            with contextlib.suppress(OSError):
+                base.rmdir()
 
 
 def _sweep(base: Path) -> None:

@@ -9,9 +9,10 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Optional
 
 from nearsocket.model.errors import NearsocketError
-from nearsocket.model.parsers import meminfo
+from nearsocket.model.parsers import meminfo, zoneinfo
 from nearsocket.model.probe.starts import FILL_S
 from nearsocket.onhost.collect import children
 from nearsocket.onhost.collect.files import read_text
@@ -55,7 +56,21 @@ def _fill(node: int) -> int:
         raise NearsocketError(
             f"expected to fill node {node} with page cache, found: {said.decode('ascii', 'replace') or 'no answer in time'}"
         )
+    still = _still_free(node)
+    if still is not None:
+        os.close(fd)
+        raise NearsocketError(
+            f"expected to fill node {node} with page cache, found {still} of it still free after a file of {size >> 20:,} MiB",
+            f"{_WHERE} must be on a file system with page cache (not on tmpfs); --fill fills nothing here",
+        )
     return fd
+
+
+def _still_free(node: int) -> Optional[str]:
+    """How much the node has free although it should have none, in words; None where it is full."""
+    free = _free_bytes(node)
+    kept = zoneinfo.kept_pages(read_text("/proc/zoneinfo"), node) * os.sysconf("SC_PAGE_SIZE")
+    return f"{free >> 20:,} MiB" if free > kept + _BEYOND_BYTES else None
 
 
 def _free_bytes(node: int) -> int:

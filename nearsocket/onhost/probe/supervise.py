@@ -9,7 +9,7 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Optional
@@ -71,6 +71,8 @@ def run(order: StartOrder, program: Program, folder: Path, look: Look, gone: Cal
                 pipe.close()
         _forget(order)
         children.reap(process.pid)
+    if heard.failed is None:
+        heard.failed = starts.incomplete(order.ranks, heard.rows, heard.capped_bytes)
     return Started(
         order.name,
         tuple(heard.rows),
@@ -183,7 +185,7 @@ def _hear(line: bytes, heard: _Heard) -> bool:
     try:
         event = json.loads(line)
         if "row" in event:
-            heard.rows.append(starts.row(event["row"]))
+            _hear_row(event["row"], heard)
         elif "facts" in event:
             heard.facts[int(event["rank"])] = dict(event["facts"])
             heard.capped_bytes = event["capped_bytes"]
@@ -197,6 +199,14 @@ def _hear(line: bytes, heard: _Heard) -> bool:
     except (ValueError, TypeError, KeyError, AttributeError):
         pass  # a line that is not ours; what is missing at the end is said then
     return False
+
+
+def _hear_row(value: Any, heard: _Heard) -> None:
+    """A row that cannot be read may be the one that says which sums were wrong: it ends the start's good name."""
+    try:
+        heard.rows.append(starts.row(value))
+    except (ValueError, TypeError) as error:
+        heard.failed = heard.failed or f"a rank said figures that cannot be read: {one_line(str(error), 200)}"
 
 
 def _settle(process: subprocess.Popen[bytes], heard: _Heard, kept: bytes, end: float) -> None:
@@ -228,8 +238,3 @@ def environment_file(values: Mapping[str, str]) -> bytes:
         if "\n" in name + value or "=" in name:
             raise NearsocketError(f"environment: expected one line for {one_line(name, 60)}, found several")
     return "".join(f"{name}={value}\n" for name, value in sorted(values.items())).encode("utf-8", "surrogateescape")
-
-
-def rank_count(orders: Sequence[StartOrder]) -> int:
-    """The largest group among them."""
-    return max((len(one.ranks.ranks) for one in orders), default=0)

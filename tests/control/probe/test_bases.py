@@ -11,10 +11,10 @@ from nearsocket.control.probe import bases, engines
 from nearsocket.control.probe.bases import Wish, subjects
 from nearsocket.control.target import Target, Way
 from nearsocket.control.transport.process import Children
-from nearsocket.model import read
+from nearsocket.model import places, programs, read
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.plan.layers import NEEDS_SYS_NICE
-from nearsocket.model.plan.make import plan
+from nearsocket.model.plan.make import plan, slug
 from nearsocket.model.probe.order import Backend
 from nearsocket.model.probe.planning import Binding
 from nearsocket.model.settings import Verify
@@ -154,3 +154,14 @@ def test_files_of_keys_go_to_the_engines_in_their_order(
     given: tuple[str, ...], count: int, own: str | None, expected: tuple[str | None, ...]
 ) -> None:
     assert engines.key_files(given, count, own) == expected
+
+
+def test_a_probe_runs_in_no_replicas_slice() -> None:
+    """Whoever looks at a replica by its slice must not take a probe's ranks for the engine's; no replica can have that slice."""
+    for subject in subjects(HOST, SETTINGS, Wish()):
+        for words in subject.base.argv.values():
+            assert f"--cgroup-parent={programs.PROBE_SLICE}" in words
+    slices = {container.slice_name(one) for one in plan(HOST, SETTINGS).replicas}
+    assert programs.PROBE_SLICE not in slices
+    assert f"nearsocket-{slug('probe')}.slice" == programs.PROBE_SLICE
+    assert places.reserved("probe")

@@ -149,16 +149,49 @@ def test_gpus_that_somebody_holds_are_refused_with_the_holders_name(
     assert "holds GPU" in err
 
 
+def test_a_refused_host_makes_the_whole_unknown_beside_one_that_passed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text("hosts:\n- {name: a, local: true}\n- {name: b, local: true}\n")
+    real, asked = audit.collect, []
+
+    def collect(target: Target, timeout_s: float, children: Children) -> Snapshot:
+        asked.append(target.name)
+        return real(target, timeout_s, children) if len(asked) == 1 else two_socket_far()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit, "collect", collect)
+        code, out, err = run(capsys, "allreduce", str(fleet), *FILES, "--json")
+    whole = json.loads(out)
+    assert (code, whole["exit_code"], whole["status"]) == (2, 2, "unknown")
+    assert len(whole["probes"]) == 1
+    assert "refused: process" in err
+
+
+def test_a_contrast_beside_a_sweep_keeps_its_figures(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(target: Target, order: Any, children: Children) -> tuple[Any, ...]:
+        rows = tuple(Row(rank, 0, 12288, 5, 10.0, 10.0, 10.0, 10.0, 0, None) for rank in range(4))
+        return tuple(Started(one.name, rows, pids=(1, 2, 3, 4)) for one in order.starts)
+
+    monkeypatch.setattr(audit, "collect", lambda target, timeout_s, children: four_on_one_socket())
+    monkeypatch.setattr(ask, "run_starts", answer)
+    words = ("--python", "/usr/bin/python3", "--contrast", "--sweep", "NCCL_PROTO=LL,Simple")
+    _, one = report(capsys, "allreduce", "@local", *words)
+    names = {table["name"] for table in one["measured"]}
+    assert names == {"as configured", "forced near", "forced far", "NCCL_PROTO=LL", "NCCL_PROTO=Simple"}
+    (sweep,) = [finding for finding in one["findings"] if finding["id"] == "probe.sweep"]
+    assert {piece["source"] for piece in sweep["evidence"]} == {"NCCL_PROTO=LL", "NCCL_PROTO=Simple"}
+
+
 def test_leave_to_disturb_is_leave(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    class Started(Exception):
+    class Began(Exception):
         pass
 
     def begin(*_: object) -> None:
-        raise Started
+        raise Began
 
     monkeypatch.setattr(audit, "collect", lambda target, timeout_s, children: two_socket_far())
     monkeypatch.setattr(ask, "run_starts", begin)
-    with pytest.raises(Started):
+    with pytest.raises(Began):
         cli.main(["probe", "allreduce", "@local", "--python", "/usr/bin/python3", "--disturb"])
 
 
@@ -166,8 +199,6 @@ def test_an_idle_host_is_measured_on_all_its_gpus(capsys: pytest.CaptureFixture[
     seen: list[Any] = []
 
     def answer(target: Target, order: Any, children: Children) -> tuple[Any, ...]:
-        from nearsocket.model.probe.starts import Started
-
         seen.append(order)
         return tuple(Started(one.name, failed="not here") for one in order.starts)
 

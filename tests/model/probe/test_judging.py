@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.finding import Status
-from nearsocket.model.probe import allreduce, baseline, guard, lottery, planning, starts
+from nearsocket.model.probe import allreduce, baseline, guard, lottery, path, planning, starts
 from nearsocket.model.probe.baseline import Baseline, Key
 from nearsocket.model.probe.lottery import Draw
 from nearsocket.model.probe.order import Backend, Place, RanksOrder
@@ -226,8 +226,20 @@ def test_a_process_that_holds_a_gpu_is_named_and_refused() -> None:
     assert "holds GPU 0000:c1:00.0" in held
 
 
+@pytest.mark.parametrize("given", [("driver= count=0 ids=0 capabilities=gpu",), ("driver= count=-1 ids= capabilities=gpu",)])
+def test_a_container_that_was_given_a_gpu_and_still_reads_its_weights_holds_it(given: tuple[str, ...]) -> None:
+    box = build.container(gpu_requests=given, command=("python3", "-m", "sglang.launch_server"))
+    gpus = tuple(build.gpu(n, memory_used_bytes=0) for n in (0, 1))
+    loading = build.host(processes=(), replicas=(), buffers=(), units=(), containers=(box,), gpus=gpus)
+    assert guard.holder(loading, ["0000:c1:00.0"]) == "container sglang holds GPU 0000:c1:00.0"
+    elsewhere = guard.holder(loading, ["0000:c2:00.0"])
+    assert elsewhere is None if "ids=0" in given[0] else elsewhere == "container sglang holds GPU 0000:c2:00.0"
+
+
 def test_an_idle_host_may_be_measured_and_filled() -> None:
-    idle = build.host(processes=(), replicas=(), buffers=(), gpus=tuple(build.gpu(n, memory_used_bytes=0) for n in (0, 1)))
+    idle = build.host(
+        processes=(), replicas=(), buffers=(), containers=(), gpus=tuple(build.gpu(n, memory_used_bytes=0) for n in (0, 1))
+    )
     assert guard.holder(idle, ["0000:c1:00.0"], filling=True) is None
 
 
@@ -237,7 +249,7 @@ def test_filling_is_refused_while_an_engine_runs_on_other_gpus() -> None:
 
 
 def test_gpu_memory_in_use_by_nobody_seen_counts_as_held() -> None:
-    idle = build.host(processes=(), replicas=(), buffers=())
+    idle = build.host(processes=(), replicas=(), buffers=(), containers=())
     hidden = dataclasses.replace(idle, gpus=(build.gpu(0), build.gpu(1, memory_used_bytes=0)))
     assert guard.holder(hidden, ["0000:c2:00.0"]) is None
     assert "GiB of GPU" in (guard.holder(hidden, ["0000:c1:00.0"]) or "")
@@ -251,6 +263,36 @@ def test_gloo_never_carries_a_placement_verdict() -> None:
 def test_a_group_that_was_not_looked_at_is_unknown() -> None:
     finding, where = judge("x", Started("a", rows(), pids=(1, 2)), Backend.NCCL)
     assert (finding.status, where) == (Status.UNKNOWN, Where.UNKNOWN)
+
+
+@pytest.mark.parametrize("lost", [0, 3, 5])
+def test_figures_that_no_rank_told_are_no_pass(lost: int) -> None:
+    ranks = RanksOrder(Backend.NCCL, BASE.places, (48 << 20,), 3)
+    told = rows()
+    assert starts.incomplete(ranks, told, None) is None
+    missing = told[lost]
+    said = starts.incomplete(ranks, (*told[:lost], *told[lost + 1 :]), None) or ""
+    assert "(6), found 5" in said
+    assert f"rank {missing.rank} told nothing of 48 MiB in round {missing.round + 1}" in said
+
+
+def test_sizes_that_did_not_fit_are_not_missed() -> None:
+    ranks = RanksOrder(Backend.NCCL, BASE.places, (48 << 20, 256 << 20), 3)
+    assert starts.incomplete(ranks, rows(), 100 << 20) is None
+    assert starts.incomplete(ranks, rows(), None) is not None
+    assert starts.incomplete(ranks, (), 1) is None
+
+
+def test_other_variables_have_a_baseline_of_their_own() -> None:
+    facts = {0: {"nccl": "2.30.7"}}
+    keys = [
+        baseline.key("sha256:ab", "595", "image", "nccl", (), path.environment_digest(variables), facts)
+        for variables in ({}, {"NCCL_PROTO": "LL"}, {"NCCL_PROTO": "LL128"}, {"NCCL_DEBUG": "INFO"})
+    ]
+    digests = [key.digest for key in keys if key is not None]
+    assert len(digests) == 4
+    assert digests[0] == digests[3], "what is logged makes no other figures"
+    assert len(set(digests)) == 3
 
 
 def test_an_order_comes_back_from_its_text_whole() -> None:

@@ -11,9 +11,14 @@ import pytest
 from nearsocket.model import read
 from nearsocket.model.finding import Status
 from nearsocket.model.probe.order import Backend
-from nearsocket.model.probe.place import Where, judge
+from nearsocket.model.probe.place import Where, _where, judge
 from nearsocket.model.probe.starts import Started
 from nearsocket.model.snapshot import Snapshot
+from nearsocket.model.verdict import PLACEMENT, Word, judged
+from nearsocket.model.verdicts import proof
+from nearsocket.model.verdicts.groupfacts import GroupFacts
+from nearsocket.model.verdicts.groups import Group
+from tests import build
 from tests.snapshots import engines, hosts
 
 
@@ -69,3 +74,17 @@ def test_in_a_container_ranks_are_found_by_its_own_numbers() -> None:
     pids = tuple(process.nspid[-1] for process in inside if process.pid in host.replicas[0].ranks)
     assert judge("x", started(seen, pids=pids), Backend.NCCL, name)[1] is Where.FAR
     assert judge("x", started(seen, pids=pids), Backend.NCCL, "another")[1] is Where.UNKNOWN
+
+
+@pytest.mark.parametrize(("far_pages", "word", "where"), [(5, Word.NEAR, Where.NEAR), (80, Word.FAR, Where.SPLIT)])
+def test_the_lottery_and_the_proof_have_one_rule_for_a_few_far_pages(far_pages: int, word: Word, where: Where) -> None:
+    host = build.host()
+    pages = 2354
+    buffers = tuple(build.buffer(name, {1: (pages - far_pages) * 4096, 0: far_pages * 4096}) for name in ("aaaaaa", "bbbbbb"))
+    processes = tuple(dataclasses.replace(process, buffers=buffers) for process in host.processes)
+    facts = GroupFacts(
+        dataclasses.replace(host, processes=processes, buffers=buffers), Group("x", None, processes, processes, None, None)
+    )
+    finding = proof.placement(facts)
+    assert judged([dataclasses.replace(finding, id=PLACEMENT)])[0] is word
+    assert _where(facts, finding) is where

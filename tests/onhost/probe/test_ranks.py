@@ -15,6 +15,7 @@ import lab.standins.engine
 from nearsocket.control import program
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.finding import Status
+from nearsocket.model.parsers import zoneinfo
 from nearsocket.model.probe import allreduce, place
 from nearsocket.model.probe.order import Backend, Place, RanksOrder
 from nearsocket.model.probe.planning import LOG
@@ -221,6 +222,56 @@ def test_the_ranks_take_the_program_from_their_input_as_a_container_does(tmp_pat
     assert (tmp_path / "removed").read_text() == "rm --force --volumes nearsocket-probe-1\n"
 
 
+SAYS = """#!{python}
+import json, sys
+row = {{"rank": 0, "round": 0, "size_bytes": 4096, "count": 5, "median_us": 1, "p99_us": 1, "min_us": 1, "mean_us": 1,
+       "wrong": 0, "first_wrong": None}}
+print(json.dumps({{"facts": {{}}, "rank": 0, "capped_bytes": None}}))
+print(json.dumps({{"row": row, "rank": 0}}))
+for changes in {changes}:
+    print(json.dumps({{"row": {{**row, "rank": 1, **changes}}, "rank": 1}}))
+print(json.dumps({{"holding": [1, 2]}}), flush=True)
+sys.stdin.readline()
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ([{}], None),
+        ([{"wrong": 512, "median_us": "fast"}], "a rank said figures that cannot be read: median_us: expected microseconds"),
+        ([{"wrong": 512, "extra": 1}], "a rank said figures that cannot be read"),
+        ([], "(2), found 1; rank 1 told nothing of 4 KiB in round 1"),
+    ],
+)
+def test_a_row_that_cannot_be_read_or_is_missing_fails_the_start(tmp_path: Path, changes: object, said: str | None) -> None:
+    """A stand-in for the ranks' parent, which says the rows of two ranks."""
+    parent = tmp_path / "parent"
+    parent.write_text(SAYS.format(python=sys.executable, changes=changes))
+    parent.chmod(0o755)
+    ranks = RanksOrder(Backend.STANDIN, (Place(0), Place(1)), (4096,), 1, limit_s=20)
+    found = entry.each(ProbeOrder((StartOrder("a", ranks, (str(parent),)),), look=False))[0]
+    assert (said in (found.failed or "")) if said else found.failed is None
+    assert allreduce.judge("x", found).status is (Status.FAIL if said else Status.PASS)
+
+
+@pytest.mark.parametrize(("there", "stays"), [(None, False), ("empty", True), ("a replica's", True)])
+def test_the_folder_of_nearsocket_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str | None, stays: bool
+) -> None:
+    base = tmp_path / "run" / "nearsocket"
+    if there:
+        base.mkdir(parents=True)
+    if there == "a replica's":
+        (base / "a").mkdir()
+    monkeypatch.setattr(entry.programs, "RUN", str(base))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert run().failed is None
+    assert base.exists() is stays
+    assert [path.name for path in base.iterdir()] == (["a"] if there == "a replica's" else []) if stays else True
+
+
 def test_a_value_of_several_lines_cannot_enter_an_environment_file() -> None:
     with pytest.raises(Exception, match="expected one line"):
         supervise.environment_file({"A": "1\nB=2"})
@@ -230,6 +281,47 @@ def test_a_value_of_several_lines_cannot_enter_an_environment_file() -> None:
 def test_a_node_that_is_not_there_cannot_be_filled() -> None:
     with pytest.raises(Exception, match="expected to fill node 4095"), fill.filled([4095]):
         pass
+
+
+ZONES = """Node 0, zone    DMA32
+  pages free     700000
+        boost    0
+        min      10
+        low      20
+        high     30
+        managed  760000
+        protection: (0, 0, 130000, 130000)
+Node 0, zone   Normal
+  pages free     {free}
+        boost    7
+        high     1000
+        managed  33000000
+        protection: (0, 0, 0, 0)
+Node 1, zone   Normal
+  pages free     5
+        high     5
+        managed  9
+"""
+
+
+@pytest.mark.parametrize(("node", "pages"), [(0, 60 + 130_000 + 2000 + 7), (1, 9), (2, 0)])
+def test_what_the_kernel_keeps_free_is_known_for_each_node(node: int, pages: int) -> None:
+    assert zoneinfo.kept_pages(ZONES.format(free=0), node) == pages
+
+
+@pytest.mark.parametrize(("after_mib", "full"), [(600, True), (30_000, False), (900, False)])
+def test_a_node_that_did_not_fill_is_no_filled_node(monkeypatch: pytest.MonkeyPatch, after_mib: int, full: bool) -> None:
+    """The reading ahead is left out here: what is tested is that its word is not taken."""
+    free = [64 << 20, after_mib << 20]
+    monkeypatch.setattr(fill, "_free_bytes", lambda node: free.pop(0))
+    monkeypatch.setattr(fill, "_read_ahead", lambda fd, size, node, out: os.write(out, b"done"))
+    monkeypatch.setattr(fill, "read_text", lambda path: ZONES.format(free=0))
+    if full:
+        with fill.filled([0]):
+            pass
+        return
+    with pytest.raises(NearsocketError, match=f"expected to fill node 0 with page cache, found {after_mib:,} MiB of it still free"):
+        fill.filled([0]).__enter__()
 
 
 def test_gloo_adds_up_right_on_this_machine() -> None:
