@@ -190,12 +190,13 @@ def _unit(plan: Plan, replica: ReplicaPlan, mount_unit: str | None, made: _Made)
         forget=_words(("/usr/bin/rm", "-f", secrets)) if secrets else "",
         timeout_start_s=start_record.timeout_start_s(replica),
         timeout_stop_s=start_record.timeout_stop_s(replica),
-        starts=limits.restarts + 1,
+        starts=start_record.starts(replica),
         restart_delay_s=limits.restart_delay_s,
         limit_interval_s=start_record.window_s(replica),
         verify=_words(programs.verify(name, settings.verify)),
         policy=settings.verify.policy.value,
         forget_metrics=_words(programs.forget_metrics(name, settings.verify)),
+        not_acted=_words(programs.not_acted(name)),
     )
 
 
@@ -204,9 +205,10 @@ def _watch(plan: Plan, made: _Made) -> None:
     head = _head(plan.host)
     folders = sorted({replica.settings.verify.metrics for replica in plan.managed} - {METRICS})
     metrics = [systemd.path(folder, "verify.metrics") for folder in folders]
+    timeout_s = start_record.WATCH_S * len(plan.managed) + start_record.SPARE_S
     service = made.add(
         f"systemd/{WATCH}.service",
-        made.fill("systemd/watch.service.j2", head=head, watch=_words(programs.watch()), metrics=metrics),
+        made.fill("systemd/watch.service.j2", head=head, watch=_words(programs.watch()), metrics=metrics, timeout_s=timeout_s),
     )
     made.unit(service, (service,), start=False)
     timer = made.add(f"systemd/{WATCH}.timer", made.fill("systemd/watch.timer.j2", head=head))

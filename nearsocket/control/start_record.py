@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from nearsocket.control import container
-from nearsocket.model import cpulist
+from nearsocket.model import consequence, cpulist
 from nearsocket.model.plan.values import ReplicaPlan
+from nearsocket.model.settings import OnFar
 from nearsocket.model.start import Start
 
 #: How long freeing page cache may take before a start, in seconds.
@@ -13,6 +14,8 @@ RELIEF_S = 120
 FINGERPRINT_S = 120
 #: Room between a time limit of ours and systemd's.
 SPARE_S = 60
+#: The watch's longest look at one replica (onhost/verify/watch.py), and what ending it takes.
+WATCH_S = 90
 
 
 def start(replica: ReplicaPlan) -> Start:
@@ -61,10 +64,19 @@ def whole_stop_s(replica: ReplicaPlan) -> int:
     return timeout_stop_s(replica) * (3 if replica.settings.hooks.drain else 1)
 
 
+def starts(replica: ReplicaPlan) -> int:
+    """How many starts systemd allows in a window: the first, one for each crash that may be, and under `restart` the policy's own.
+
+    systemd counts the restarts that a policy asks for, too; a far engine that serves must not be refused for them.
+    """
+    own = consequence.MOST_RESTARTS if replica.settings.verify.policy is OnFar.RESTART else 0
+    return 1 + replica.settings.limits.restarts + own
+
+
 def window_s(replica: ReplicaPlan) -> int:
     """The time in which systemd counts starts: longer than all that it allows take, each at its own limit."""
     limits = replica.settings.limits
-    return (timeout_start_s(replica) + whole_stop_s(replica) + limits.restart_delay_s) * (limits.restarts + 2)
+    return (timeout_start_s(replica) + whole_stop_s(replica) + limits.restart_delay_s) * (starts(replica) + 1)
 
 
 def health(replica: ReplicaPlan) -> str:

@@ -1,8 +1,8 @@
 """What a far start leads to under its policy, and the memory that keeps restarts from becoming a loop. Pure.
 
-systemd does the restarting: the proof ends with an error and `Restart=on-failure` starts the unit again, within StartLimitBurst.
-So a start that crashes and a start that lies far count together there, and end in a stopped unit. What is decided here is only
-whether the proof may end with an error at all.
+systemd does it: the proof asks it to stop or restart the unit (onhost/verify/act.py). Restarts that are asked for count in
+StartLimitBurst as those after a crash do, so the unit allows three more under `restart` (control/start_record.py), and what is
+decided here never asks for more than these in one window: a far engine that serves is not refused its start for far starts alone.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def decide(
     """What is done about this start, why, and the history after it.
 
     Only a proven far acts. `others_serve`: another replica of this host serves, so that this one is not the last. At most three
-    restarts within `window_s`; once they are used up, one a day. A clock that went back allows nothing that it would not have
-    allowed before: moments in the future count as now.
+    restarts within `window_s`; once they are used up, one a day, or one a window where that is longer. A clock that went back
+    allows nothing that it would not have allowed before: moments in the future count as now.
     """
     if history.rendered not in (rendered, _ANY):
         history = History(rendered=rendered)
@@ -63,12 +63,14 @@ def decide(
         return Action.FAIL, "stopped by its policy (fail)", history
     if not others_serve:
         return Action.NONE, "kept: no other replica of this host serves, and the last one is never restarted", history
-    past = tuple(min(moment, now) for moment in history.restarts if moment > now - max(window_s, DAY_S))
+    pause_s = max(window_s, DAY_S)
+    past = tuple(min(moment, now) for moment in history.restarts if moment > now - pause_s)
     recent = [moment for moment in past if moment > now - window_s]
     spent = history.spent or len(recent) >= MOST_RESTARTS
-    if spent and any(moment > now - DAY_S for moment in past):
+    if spent and past:
         kept = History(past, True, rendered)
-        return Action.NONE, f"kept: restarted {len(past)} times already, and now at most once a day", kept
+        often = "a day" if pause_s == DAY_S else f"in {pause_s / DAY_S:.1f} days"
+        return Action.NONE, f"kept: restarted {len(past)} times already, and now at most once {often}", kept
     count = "the one of today" if spent else f"{len(recent) + 1} of {MOST_RESTARTS}"
     after = History((*past, now), spent or len(recent) + 1 >= MOST_RESTARTS, rendered)
     return Action.RESTART, f"restarted by its policy ({count})", after

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -11,11 +12,14 @@ from nearsocket.model import holders
 from nearsocket.model.containment import unit_of
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Manifest, ReplicaEntry
-from nearsocket.model.host import Container, Host
+from nearsocket.model.host import Container, Host, Process
 from nearsocket.model.parsers import take
+from nearsocket.model.read import titles
 from nearsocket.model.settings import Adopt
 from nearsocket.model.text import one_line
 from nearsocket.model.verdicts.reading import entries
+
+_ARGV = re.compile(r"argv\[\]=(.*?)(?: ; |\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,11 @@ def handovers(
 def _one(host: Host, replica: ReplicaEntry, how: Adopt, here: Optional[Manifest]) -> Optional[Handover]:
     olds: dict[str, tuple[Optional[str], Optional[Container]]] = {}
     for holder in holders.holding(host, replica.gpus, here):
-        process, box = holder.process, holder.box
-        unit = _unit(host, box) if box is not None else process.unit if process is not None else None
-        if box is None and unit is None:
-            raise _refused(replica, f"{holders.named(host, holder)}, which no unit and no container runs")
+        unit, box = None, holder.box
+        if box is not None:
+            unit = _unit(host, box)
+        elif holder.process is not None:
+            unit = _service(host, holder.process, replica)
         olds[unit or (box.id if box else "")] = (unit, box)
     if not olds:
         return None
@@ -91,6 +96,46 @@ def _one(host: Host, replica: ReplicaEntry, how: Adopt, here: Optional[Manifest]
         take.word(entry.get("restart")),
         replica.stop_s,
     )
+
+
+def _service(host: Host, process: Process, replica: ReplicaEntry) -> str:
+    """The unit that runs this process and nothing else. Raises NearsocketError where there is none.
+
+    Who starts an engine by cron, ssh or a scheduler leaves it in that service's control group, and to stop that service would
+    stop what has nothing to do with it: the unit's own command or main process has to be the engine.
+    """
+    said = f"process {process.pid} ({one_line(process.title, 60)})"
+    if process.unit is None:
+        raise _refused(replica, f"{said}, which no unit and no container runs")
+    if any(part.startswith(("user@", "user.slice")) for part in process.cgroup.split("/")):
+        raise _refused(replica, f"{said} of {one_line(process.unit, 60)}, a unit of a user's own")
+    inside = [one for one in host.processes if one.unit == process.unit]
+    unit = next((one for one in host.units if one.id == process.unit), None)
+    mains = {one.pid for one in inside if one.engine is not None}
+    if unit is None or not (unit.main_pid in mains or _runs_engine(unit.exec_start)):
+        raise _refused(replica, f"{said} in {one_line(process.unit, 60)}, whose own command is not an engine")
+    beside = [one for one in inside if one.engine is None and not _below(one, mains, inside)]
+    if beside:
+        raise _refused(replica, f"{said} of {one_line(process.unit, 60)}, which runs process {beside[0].pid} too")
+    return process.unit
+
+
+def _runs_engine(exec_start: str) -> bool:
+    """Whether the words of ExecStart=, as `systemctl show` tells them (`{ path=... ; argv[]=... ; ...}`), start an engine."""
+    found = _ARGV.search(exec_start)
+    return titles.engine((found[1] if found else exec_start).split()) is not None
+
+
+def _below(process: Process, mains: Collection[int], inside: Sequence[Process]) -> bool:
+    """Whether it descends from one of these processes, by way of those that are known."""
+    parents = {one.pid: one.ppid for one in inside}
+    seen, at = set(), process.pid
+    while at in parents and at not in seen:
+        seen.add(at)
+        at = parents[at]
+        if at in mains:
+            return True
+    return False
 
 
 def _unit(host: Host, box: Container) -> Optional[str]:

@@ -30,12 +30,13 @@ class Holder:
     box: Optional[Container]
 
 
-def refuse_held(host: Host, wanted: Sequence[ReplicaEntry], here: Optional[Manifest]) -> None:
+def refuse_held(host: Host, wanted: Sequence[ReplicaEntry], here: Optional[Manifest], idle: Collection[str] = frozenset()) -> None:
     """Raises NearsocketError where a GPU that is new to this host's generation is somebody else's, with the holder's name.
 
-    `here`: the generation in force, None where there is none. A GPU that one of its replicas has already is ours.
+    `here`: the generation in force, None where there is none. A GPU that one of its replicas has already is ours, but for those
+    in `idle`, which do not run.
     """
-    had = {gpu for replica in here.replicas for gpu in replica.gpus} if here else set()
+    had = {gpu for replica in here.replicas if replica.name not in idle for gpu in replica.gpus} if here else set()
     new = [gpu for replica in wanted for gpu in replica.gpus if gpu not in had]
     if new and host.gpus and "processes" in host.sources and refused(host, "processes"):
         raise NearsocketError(f"expected to see who holds GPU {new[0]}, found: {why(host, 'processes')}", "run it again, as root")

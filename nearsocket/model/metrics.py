@@ -48,6 +48,12 @@ def text(value: Mapping[str, object], started: float, judged: float) -> str:
     return "\n".join(lines) + "\n"
 
 
+def stopped(replica: str) -> str:
+    """The metrics of a replica that does not run because its policy stopped it."""
+    head = "# HELP nearsocket_replica_stopped 1: its last start was proven far, and its policy (fail) stopped it."
+    return f"{head}\n# TYPE nearsocket_replica_stopped gauge\n{_row('stopped', {'replica': replica}, 1)}\n"
+
+
 def _row(name: str, labels: Mapping[str, object], number: object) -> str:
     inside = ",".join(f'{label}="{_escaped(str(value))}"' for label, value in labels.items())
     figure = f"{number:.3f}".rstrip("0").rstrip(".") if isinstance(number, float) else str(number)

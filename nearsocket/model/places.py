@@ -64,3 +64,13 @@ def probing_file(replica: str) -> str:
 def metrics_file(folder: str, replica: str) -> str:
     """The replica's Prometheus text."""
     return f"{folder}/nearsocket-{replica}.prom"
+
+
+def stopped_file(folder: str, replica: str) -> str:
+    """The Prometheus text of a replica that its policy stopped; a name that no replica's own text can have."""
+    return f"{folder}/nearsocket_stopped-{replica}.prom"
+
+
+def acted_marker(replica: str) -> str:
+    """It is there from the moment at which a policy stops or restarts a far start until the next start."""
+    return f"{replica_folder(replica)}/acted-far"

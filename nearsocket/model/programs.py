@@ -8,8 +8,9 @@ people; the file has the same values.
   start.env and secrets.env. Exit 0 start (bound or not), 2 refused.
 - relief: frees page cache by the policy and logs free memory per node before and after. Exit 0, or 1
   with a warning; the unit goes on.
-- verify: proves where the start's memory lies, behind health; `--policy` is for people, the file has it. Exit 0, or 2 where the
-  policy stops or restarts a start that is proven far. `watch` looks at all running replicas again, by a timer. Exit 0.
+- verify: proves where the start's memory lies, behind health; `--policy` is for people, the file has it. Exit 0; where the policy
+  stops or restarts a start that is proven far it asks systemd for that. `watch` looks at all running replicas again, by a timer.
+  Exit 0.
 - wait-health: asks the engine's health address until it answers 200. Exit 0, or 2 when the time is over or the container is gone.
 - wait-idle: behind the drain hook, until the engine has no request left. Exit 0, or 1 when the time is over; the stop goes on.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nearsocket.model.places import CURRENT, ETC, LIB, RUN, metrics_file, replica_folder, start_env
+from nearsocket.model.places import CURRENT, ETC, LIB, RUN, acted_marker, metrics_file, replica_folder, start_env
 from nearsocket.model.settings import Relief, Verify
 
 __all__ = ["CURRENT", "ETC", "LIB", "RUN", "metrics_file", "replica_folder", "start_env"]
@@ -81,6 +82,12 @@ def watch() -> tuple[str, ...]:
 def forget_metrics(replica: str, settings: Verify) -> tuple[str, ...]:
     """ExecStopPost: values of an engine that is gone must not stay."""
     return ("/usr/bin/rm", "-f", metrics_file(settings.metrics, replica))
+
+
+def not_acted(replica: str) -> tuple[str, ...]:
+    """It fails where the policy has stopped or restarted this start: before traffic is let in, and, for `failed`, as the last
+    ExecStopPost under `fail`."""
+    return ("/usr/bin/test", "!", "-e", acted_marker(replica))
 
 
 def remove_container(runtime: Sequence[str], name: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nearsocket.model import programs, systemd
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Generation, ReplicaEntry
-from nearsocket.model.places import VAR
+from nearsocket.model.places import VAR, acted_marker
 from nearsocket.model.start import Start
 from nearsocket.model.text import one_line
 
@@ -85,7 +85,7 @@ def _unit(text: str, replica: ReplicaEntry, start: Start, environment: str) -> s
         name, _, value = line.partition("=")
         if programs.PROGRAM in value:
             made += _prepare(start) if " fingerprint " in value else []
-        elif not (_reads_start(name, value, replica) or _speaks_of_us(line) or f"{VAR}/" in value):
+        elif not (_reads_start(name, value, replica) or _speaks_of_us(line) or _of_the_proof(value, replica, start)):
             made.append(line.replace(f"{programs.CURRENT}/env/{replica.name}.env", environment))
     for line in made:
         if not line.startswith("#") and (programs.ETC + "/" in line or programs.LIB + "/" in line):
@@ -98,6 +98,12 @@ def _unit(text: str, replica: ReplicaEntry, start: Start, environment: str) -> s
 
 def _reads_start(name: str, value: str, replica: ReplicaEntry) -> bool:
     return name == "EnvironmentFile" and value.lstrip("-") == programs.start_env(replica.name)
+
+
+def _of_the_proof(value: str, replica: ReplicaEntry, start: Start) -> bool:
+    """Whether it takes away what a start's proof leaves, which there is none of any more."""
+    metrics = programs.metrics_file(start.verify.metrics, replica.name)
+    return f"{VAR}/" in value or value.endswith((f" {metrics}", f" {acted_marker(replica.name)}"))
 
 
 def _speaks_of_us(line: str) -> bool:

@@ -150,6 +150,14 @@ def from_value(given: Any) -> Verdict:
         raise NearsocketError(f"expected {SCHEMA}, found: {one_line(str(error), 100)}") from None
 
 
+def readable(given: Any) -> Optional[Verdict]:
+    """The verdict of that value; None where it is none."""
+    try:
+        return from_value(given)
+    except NearsocketError:
+        return None
+
+
 def from_json(text: str) -> Verdict:
     """The verdict that `to_json` wrote. Raises NearsocketError, one line, for anything else."""
     try:

@@ -21,14 +21,14 @@ from nearsocket.model.snapshot import Snapshot
 from nearsocket.model.start import Start
 from nearsocket.model.text import one_line
 from nearsocket.onhost import options
-from nearsocket.onhost.apply import disk
-from nearsocket.onhost.apply.replicas import mounts
+from nearsocket.onhost.apply import disk, mounting
 from nearsocket.onhost.apply.steps import said
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.files import Context
 from nearsocket.onhost.collect.runner import run_jobs
 from nearsocket.onhost.collect.sources import JOBS
 from nearsocket.onhost.tell import tell
+from nearsocket.onhost.verify import publish
 
 #: What tells nodes and GPUs; the rest of a snapshot would only take time before a start.
 SOURCES = ("nvml", "nodes", "cpus", "pci", "meminfo", "numactl", "nvidia.topo", "driver.files")
@@ -46,6 +46,8 @@ def main(words: Sequence[str], tree: Tree = Tree()) -> int:  # noqa: B008 - a fr
         raise UsageError("expected --replica NAME, found none")
     try:
         entry, expected = load(tree, given["replica"])
+        for line in _begun(tree, entry):
+            tell(line)
         decision = decide(expected, of_host(host_now(tree)), entry.gpus, entry.on_change)
         for line in prepare(tree, entry, decision, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())):
             tell(line)
@@ -56,6 +58,16 @@ def main(words: Sequence[str], tree: Tree = Tree()) -> int:  # noqa: B008 - a fr
         tell(f"not started: {said(error)}")
         return EXIT_FAILURES
     return 0
+
+
+def _begun(tree: Tree, entry: Start) -> tuple[str, ...]:
+    """What the last start left goes: that its policy stopped it, its metrics in a folder that is another one now. Never fatal."""
+    try:
+        publish.forget(tree.root, entry.replica)
+        publish.unmark(tree.root, entry.replica, entry.verify.metrics)
+    except OSError as error:
+        return (f"what the last start left was not removed: {said(error)}",)
+    return ()
 
 
 def load(tree: Tree, replica: str) -> tuple[Start, Fingerprint]:
@@ -92,15 +104,16 @@ def prepare(tree: Tree, entry: Start, decision: StartDecision, moment: str) -> t
         _insist_on_mount(tree, entry)
     values = secrets(tree, entry)
     folder = tree.at(programs.replica_folder(entry.replica))
-    own = _folder(folder, moment)
+    own, said_of_it = _folder(tree, folder, moment)
     disk.replace(tree.at(programs.secrets_env(entry.replica)), values, 0o600)
     text = start.start_env(entry, names(entry, decision.uuids, tree), f"{programs.replica_folder(entry.replica)}/{own}", unbound)
     disk.replace(tree.at(programs.start_env(entry.replica)), text.encode(), 0o644)
     if not unbound:
-        return (*decision.warnings, "this is the host of the plan; the start is bound as planned")
+        return (*decision.warnings, *said_of_it, "this is the host of the plan; the start is bound as planned")
     return (
         "WARNING: THE NODES ARE NOT THOSE OF THE PLAN; THIS START IS UNBOUND and its memory may lie far",
         *decision.warnings,
+        *said_of_it,
         "run deploys/site.py again: it plans for the host as it is now",
     )
 
@@ -136,7 +149,7 @@ def secrets(tree: Tree, entry: Start) -> bytes:
 def _insist_on_mount(tree: Tree, entry: Start) -> None:
     if entry.shm_point is None:
         return
-    found = [(kind, choices) for point, kind, choices in mounts(tree) if point == entry.shm_point]
+    found = [(kind, choices) for point, kind, choices in mounting.mounts(tree) if point == entry.shm_point]
     policy = f"mpol={entry.shm_policy}"
     if not found or found[-1][0] != "tmpfs" or policy not in _parts(found[-1][1]):
         raise NearsocketError(
@@ -156,13 +169,24 @@ def _parts(choices: str) -> list[str]:
     return parts
 
 
-def _folder(folder: Path, moment: str) -> str:
-    """Make this start's folder, which the container may write to, and remove the oldest ones; its name."""
+def _folder(tree: Tree, folder: Path, moment: str) -> tuple[str, tuple[str, ...]]:
+    """Make this start's folder, which the container may write to, and remove the oldest ones; its name, and what went wrong.
+
+    What containers left there must not keep the next start from being one. A folder under another root is in nobody's /run.
+    """
     disk.make_folders(folder, 0o711)
     name = f"{moment}-{os.getpid()}"
     (folder / name).mkdir(0o700)
+    told: list[str] = []
+    problem = mounting.small(folder / name) if tree.root == Path("/") else None
+    if problem:
+        told.append(f"the folder of NCCL's logs has no limit of its own: {problem}")
     (folder / name).chmod(0o1777)
     others = sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink() and path.name != name)
     for path in others[: -(KEPT - 1)]:
-        disk.remove_tree(path)
-    return name
+        try:
+            mounting.release(tree, path)
+            disk.remove_tree(path)
+        except OSError as error:
+            told.append(f"the folder of an earlier start was not removed: {said(error)}")
+    return name, tuple(told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import stat
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from nearsocket.model.settings import OnChange, Relief, Runtime
 from nearsocket.model.snapshot import from_json
 from nearsocket.model.start import Start
 from nearsocket.onhost import fingerprint
+from nearsocket.onhost.apply import disk
 from nearsocket.onhost.apply.tree import Tree
 
 HOSTS = sorted((Path(__file__).resolve().parents[1] / "data" / "hosts").glob("*.snapshot.json"))
@@ -141,6 +143,31 @@ def test_five_starts_folders_stay(tree: Tree) -> None:
         fingerprint.prepare(tree, START, GOOD, f"203001{day:02d}T000000Z")
     names = sorted(path.name[:8] for path in run_file(tree, "").iterdir() if path.is_dir())
     assert names == [f"203001{day:02d}" for day in range(4, 9)]
+
+
+def test_what_a_container_left_in_its_folder_keeps_no_later_start_from_being_one(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for day in range(1, 6):
+        fingerprint.prepare(tree, START, GOOD, f"203001{day:02d}T000000Z")
+    [oldest] = run_file(tree, "").glob("20300101*")
+    at = os.open(oldest, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("deep", dir_fd=at)
+        below = os.open("deep", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+    fingerprint.prepare(tree, START, GOOD, "20300106T000000Z")
+    assert not oldest.exists()
+
+    def stuck(folder: Path) -> None:
+        raise OSError(16, "Device or resource busy", str(folder))
+
+    monkeypatch.setattr(disk, "remove_tree", stuck)
+    said = fingerprint.prepare(tree, START, GOOD, "20300107T000000Z")
+    assert any("the folder of an earlier start was not removed" in line for line in said)
+    assert "20300107T000000Z" in run_file(tree, "start.env").read_text()
 
 
 def test_the_program_says_one_line_where_nothing_is_installed(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,12 +14,14 @@ from nearsocket.control.container import environment
 from nearsocket.control.planning import existing, files
 from nearsocket.control.render import render
 from nearsocket.model import programs, read
+from nearsocket.model.consequence import MOST_RESTARTS
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Generation
 from nearsocket.model.plan.make import plan
 from nearsocket.model.plan.values import Gate
-from nearsocket.model.settings import OnFar, Relief, TuneSettings, Verify
+from nearsocket.model.settings import Hooks, OnFar, Relief, TuneSettings, Verify
 from nearsocket.model.start import from_json, gpu_words, start_env
+from nearsocket.onhost.verify import watch
 from tests.plan.hosts import asked, four_on_one_socket, replica
 from tests.plan.rendered import CASES, FOLDER, RECORD, TEMPLATES, made, recipe
 from tests.plan.test_grammar import command_line, environment_file
@@ -113,21 +115,45 @@ def test_the_limits_are_longer_than_the_wait_and_restarts_end() -> None:
 
 
 @pytest.mark.parametrize("policy", OnFar)
-def test_only_a_policy_that_acts_can_fail_a_start_and_only_fail_keeps_it_down(policy: OnFar) -> None:
+def test_no_exit_code_of_the_proof_acts_and_only_under_fail_the_unit_fails_by_the_policys_mark(policy: OnFar) -> None:
     one = replica("a", verify=Verify(policy, api_key="KEY", metrics="/srv/my metrics"), secrets={"KEY": "/etc/secrets/key"})
     generation = made(read.host(four_on_one_socket()), asked(one))
     unit = text(generation, "systemd/nearsocket-sglang-a.service")
     [_, proof] = [post for post in setting(unit, "ExecStartPost") if "health" in post or "verify" in post]
-    assert proof.startswith("-") == (policy is OnFar.WARN)
-    assert bool(setting(unit, "RestartPreventExitStatus")) == (policy is OnFar.FAIL)
+    assert proof.startswith("-")
+    mark = '/usr/bin/test "!" -e /run/nearsocket/a/acted-far'
+    assert (setting(unit, "ExecStopPost")[-1] == mark) == (policy is OnFar.FAIL)
+    assert setting(unit, "RestartPreventExitStatus") == []
     assert setting(unit, "Restart") == ["on-failure"]
+    # SGLang kills itself with SIGKILL when it is stopped: clean where a stop was asked for, else a crash like any other.
+    assert "137" in setting(unit, "SuccessExitStatus")[0].split()
+    assert setting(unit, "RestartForceExitStatus") == ["137"]
     start = from_json(text(generation, "replicas/a.json"))
     assert start.verify == one.verify
     assert start.window_s == int(setting(unit, "StartLimitIntervalSec")[0])
-    assert int(setting(unit, "StartLimitBurst")[0]) == one.limits.restarts + 1
+    own = MOST_RESTARTS if policy is OnFar.RESTART else 0
+    assert int(setting(unit, "StartLimitBurst")[0]) == one.limits.restarts + 1 + own
+    assert start.window_s > int(setting(unit, "StartLimitBurst")[0]) * int(setting(unit, "TimeoutStartSec")[0])
     assert start.slice in unit
     assert '"/srv/my metrics"' in text(generation, "systemd/nearsocket-watch.service")
-    assert command_line(setting(unit, "ExecStopPost")[-1].removeprefix("-"))[-1] == "/srv/my metrics/nearsocket-a.prom"
+    [forget] = [line for line in setting(unit, "ExecStopPost") if ".prom" in line]
+    assert command_line(forget.removeprefix("-"))[-1] == "/srv/my metrics/nearsocket-a.prom"
+
+
+@pytest.mark.parametrize("policy", OnFar)
+def test_a_start_that_its_policy_is_ending_gets_no_traffic(policy: OnFar) -> None:
+    """systemd goes on with the next command where one with `-` was killed."""
+    one = replica("a", verify=Verify(policy), hooks=Hooks(drain=("/bin/out",), undrain=("/bin/in",)))
+    posts = setting(text(made(read.host(four_on_one_socket()), asked(one)), "systemd/nearsocket-sglang-a.service"), "ExecStartPost")
+    guards = [] if policy is OnFar.WARN else ['/usr/bin/test "!" -e /run/nearsocket/a/acted-far']
+    assert posts[-1 - len(guards) :] == [*guards, "-/bin/in"]
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_the_watch_has_time_for_the_longest_look_at_each_replica(count: int) -> None:
+    replicas = [replica(f"r{number}", count=1) for number in range(count)]
+    service = text(made(read.host(four_on_one_socket()), asked(*replicas)), "systemd/nearsocket-watch.service")
+    assert int(setting(service, "TimeoutStartSec")[0]) > count * (watch.LOOK_S + watch.SPARE_S)
 
 
 def test_the_watch_starts_at_boot_where_there_is_a_replica_and_not_without() -> None:

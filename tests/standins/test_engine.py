@@ -6,6 +6,7 @@ import json
 import os
 import re
 import select
+import signal
 import stat
 import sys
 from pathlib import Path
@@ -45,6 +46,19 @@ def verdicts(file: str, text: str) -> dict[str, Status]:
 
 def numa_maps(running: Running) -> str:
     return "".join(Path(f"/proc/{pid}/numa_maps").read_text() for pid in running.rank_pids())
+
+
+def test_a_stop_ends_it_as_the_real_one_ends_by_its_own_sigkill_and_no_rank_stays(tmp_path: Path) -> None:
+    """A container runtime says 137 of that."""
+    with engine(tmp_path, NCCL_CUMEM_ENABLE="0") as running:
+        ranks = [os.pidfd_open(pid) for pid in running.rank_pids()]
+        running.process.terminate()
+        assert running.process.wait(60) == -signal.SIGKILL
+    for rank in ranks:
+        poller = select.poll()
+        poller.register(rank, select.POLLIN)
+        assert poller.poll(30_000), "a rank lives on"
+        os.close(rank)
 
 
 def test_with_the_variable_off_ranks_show_titles_wiped_environments_and_the_files_that_real_ranks_have(tmp_path: Path) -> None:

@@ -211,6 +211,22 @@ def log_placement(log: NcclLog, near: Optional[frozenset[int]], subject: str = "
         )
     nodes = cpulist.render(line.node for line in log.numa if line.node >= 0)
     shown = _evidence((line.line for line in log.numa), source)
+    far = [line for line in log.numa if near is not None and line.node >= 0 and line.node not in near]
+    if far:
+        where = f"node {cpulist.render(line.node for line in far)}"
+        summary = (
+            f"far: {len(far)} of {_count(len(log.numa), 'cuMem host buffer')} on {where}, GPUs on node {cpulist.render(near or ())}"
+        )
+        remedy = "cat /sys/bus/pci/devices/*/numa_node  # the driver takes the node from the GPU, and 0 where it is unknown"
+        return failed(subject, summary, _evidence((line.line for line in far), source), remedy)
+    if any(line.node < 0 for line in log.numa):
+        lines = [line.line for line in log.numa if line.node < 0]
+        return unknown(
+            subject,
+            f"{len(lines)} of {_count(len(log.numa), 'cuMem host buffer')} on no node: the driver knew none for the GPU",
+            _evidence(lines, source),
+            "cat /sys/bus/pci/devices/*/numa_node  # the driver takes the node from the GPU",
+        )
     if log.numa and near is None:
         return unknown(
             subject,
@@ -218,14 +234,6 @@ def log_placement(log: NcclLog, near: Optional[frozenset[int]], subject: str = "
             shown,
             NAME_NEAR,
         )
-    far = [line for line in log.numa if near is not None and line.node not in near]
-    if far:
-        where = f"node {cpulist.render(line.node for line in far if line.node >= 0)}"
-        summary = (
-            f"far: {len(far)} of {_count(len(log.numa), 'cuMem host buffer')} on {where}, GPUs on node {cpulist.render(near or ())}"
-        )
-        remedy = "cat /sys/bus/pci/devices/*/numa_node  # the driver takes the node from the GPU, and 0 where it is unknown"
-        return failed(subject, summary, _evidence((line.line for line in far), source), remedy)
     shm = (*log.mmap, *log.imported)
     if shm:
         summary = f"{_count(len(shm), 'ring buffer')} in /dev/shm; NCCL's log does not tell their node"

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from nearsocket.model import handover, programs, systemd
+from nearsocket.model.errors import NearsocketError
 from nearsocket.model.handover import Handover
 from nearsocket.model.settings import Adopt
 from nearsocket.model.text import one_line
@@ -23,6 +25,7 @@ from nearsocket.onhost.collect.command import CommandTimeout
 
 UNITS = "/etc/systemd/system"
 _ASK_S = 30.0
+_ON_SUCCESS_SINCE = 249
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,13 @@ def begin(tree: Tree, systemctl: Systemctl, given: Iterable[Handover]) -> None:
             disk.replace(path, _text(one).encode(), 0o644)
             for link in links:
                 disk.remove(tree.at(link))
-        elif one.runtime == "docker":
+        if _comes_back(kept):
             _must(systemctl, ["docker", "update", "--restart=no", one.old_container or ""])
+
+
+def _comes_back(one: Handover) -> bool:
+    """Whether Docker itself would start the old container again, at its own next start for one, whatever its unit is told."""
+    return one.runtime == "docker" and one.old_container is not None and one.restart not in ("", "no")
 
 
 def watch(systemctl: Systemctl, given: Iterable[Handover]) -> None:
@@ -128,9 +136,12 @@ def put_back(tree: Tree, systemctl: Systemctl, given: Iterable[Handover]) -> str
         if one.how is not Adopt.NOW or systemctl.show([one.unit])[one.unit].active == "active":
             continue
         systemctl.stop([one.unit])
+        for link in _boot_links(tree, one.unit):  # else the next boot starts both; the next apply makes the link again
+            disk.remove(tree.at(link))
+            disk.sync_folder(tree.at(link).parent)
         restore(tree, systemctl, keep=False, only=one.replica)
+        systemctl.reload()
         if one.old_unit:
-            systemctl.reload()
             problem = systemctl.start([one.old_unit])
         else:
             output = systemctl.run([one.runtime, "start", one.old_container or ""], _ASK_S)
@@ -157,8 +168,8 @@ def restore(tree: Tree, systemctl: Systemctl, keep: bool, only: Optional[str] = 
             for link, target in links.items() if not keep else ():
                 disk.make_folders(tree.at(link).parent)
                 disk.link(tree.at(link), target)
-        elif one.runtime == "docker" and one.restart and not keep:
-            systemctl.run(["docker", "update", f"--restart={one.restart}", one.old_container or ""], _ASK_S)
+        if _comes_back(one) and not keep and _there(systemctl, one):
+            _must(systemctl, ["docker", "update", f"--restart={one.restart}", one.old_container or ""])
         if only is not None:
             del begun[name]
             _write(tree, begun)
@@ -196,6 +207,29 @@ def _container_runs(systemctl: Systemctl, one: Handover) -> bool:
     except (OSError, CommandTimeout):
         return True  # a runtime that does not answer is no proof that the engine is gone
     return output.code == 0 and output.text.strip() == "true"
+
+
+def _there(systemctl: Systemctl, one: Handover) -> bool:
+    """Whether the old container exists. One that is gone has no restart policy to be put back."""
+    output = systemctl.run([one.runtime, "container", "inspect", "--format", "{{.Name}}", one.old_container or ""], _ASK_S)
+    return output.code == 0 or "no such" not in output.error.lower()
+
+
+def refuse_too_old(systemctl: Systemctl, given: Iterable[Handover]) -> None:
+    """Raises NearsocketError where a handover needs what this systemd does not have: a unit's end that starts another one.
+
+    `OnSuccess=` came with systemd 249 (its NEWS); an older one ignores the line, and nobody would start the replica.
+    """
+    if not any(one.how is Adopt.NEXT_RESTART for one in given):
+        return
+    output = systemctl.run(["systemctl", "--version"], _ASK_S)
+    match = re.match(r"systemd (\d+)", output.text)
+    if match is None or int(match[1]) < _ON_SUCCESS_SINCE:
+        found = f"systemd {match[1]}" if match else one_line(output.text or output.error, 60) or "no answer"
+        raise NearsocketError(
+            f"expected systemd {_ON_SUCCESS_SINCE} or newer for `adopt: next-restart`, found {found}",
+            "say `adopt: now` when the old engine may be stopped, or `adopt: observe` until then",
+        )
 
 
 def _must(systemctl: Systemctl, words: list[str]) -> None:

@@ -11,6 +11,9 @@ from pathlib import Path
 
 #: Ours alone: names that begin so are leftovers of a write that was cut short.
 TEMPORARY = ".nearsocket-new-"
+#: How a file's or link's temporary name ends: no collector reads that as one of its own (node_exporter takes any *.prom).
+_ENDING = ".tmp"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def sync_folder(folder: Path) -> None:
@@ -38,9 +41,8 @@ def write_new(path: Path, data: bytes, mode: int, uid: int = -1, gid: int = -1) 
 
 
 def replace(path: Path, data: bytes, mode: int) -> None:
-    """The file has that content, whatever was there; never half of it."""
-    new = path.with_name(TEMPORARY + path.name)
-    remove(new)
+    """The file has that content, whatever was there; never half of it, also where two write it at once."""
+    new = _own_name(path)
     try:
         write_new(new, data, mode)
         new.replace(path)
@@ -52,8 +54,7 @@ def replace(path: Path, data: bytes, mode: int) -> None:
 
 def link(path: Path, target: str) -> None:
     """The path is a symbolic link to the target, whatever was there."""
-    new = path.with_name(TEMPORARY + path.name)
-    remove(new)
+    new = _own_name(path)
     new.symlink_to(target)
     try:
         new.replace(path)
@@ -61,6 +62,27 @@ def link(path: Path, target: str) -> None:
         remove(new)
         raise
     sync_folder(path.parent)
+
+
+def _own_name(path: Path) -> Path:
+    """A temporary name that no other writer has. What writers that are gone left of this path is removed: nobody else may look."""
+    begin = f"{TEMPORARY}{path.name}."
+    for entry in os.scandir(path.parent):
+        number = entry.name[len(begin) : -len(_ENDING)]
+        ours = entry.name.startswith(begin) and entry.name.endswith(_ENDING) and number.isdigit()
+        if ours and (int(number) == os.getpid() or not _lives(int(number))):
+            remove(path.with_name(entry.name))
+    return path.with_name(f"{begin}{os.getpid()}{_ENDING}")
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass  # somebody else's
+    return True
 
 
 def remove(path: Path) -> bool:
@@ -91,17 +113,46 @@ def make_folders(path: Path, mode: int = 0o755) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """The folder and all in it, links not followed."""
+    """The folder and all in it, links not followed, however deep it is.
+
+    A container may have made it: folders inside others are moved up to the first before they are emptied, so that neither the
+    stack, nor a path, nor the number of open files grows with the depth.
+    """
     try:
-        entries = list(folder.iterdir())
+        top = os.open(folder, _FOLDER)
     except FileNotFoundError:
         return
-    for entry in entries:
-        if entry.is_dir() and not entry.is_symlink():
-            remove_tree(entry)
-        else:
-            entry.unlink()
+    try:
+        waiting = _emptied(top)
+        taken, number = set(waiting), 0
+        while waiting:
+            name = waiting.pop()
+            inner = os.open(name, _FOLDER, dir_fd=top)
+            try:
+                for deeper in _emptied(inner):
+                    number += 1
+                    while f"{TEMPORARY}{number}" in taken:  # a name that was there before
+                        number += 1
+                    os.rename(deeper, f"{TEMPORARY}{number}", src_dir_fd=inner, dst_dir_fd=top)
+                    waiting.append(f"{TEMPORARY}{number}")
+            finally:
+                os.close(inner)
+            os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
     folder.rmdir()
+
+
+def _emptied(fd: int) -> list[str]:
+    """The folder's own folders, once all else in it is removed."""
+    folders = []
+    with os.scandir(fd) as entries:
+        for entry in list(entries):
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.name)
+            else:
+                os.unlink(entry.name, dir_fd=fd)
+    return folders
 
 
 def sweep(folder: Path) -> None:

@@ -5,6 +5,7 @@ The survey asked the same before; in between, somebody may have started somethin
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Optional
@@ -27,6 +28,8 @@ _SOURCES = frozenset(
     }
 )
 _LOOK_S = 45.0
+#: How the names of a replica's slice, unit and container begin (control/container.py).
+_OWN = "nearsocket-"
 
 Look = Callable[[], Host]
 
@@ -39,19 +42,39 @@ def look(root: str) -> Host:
 def refuse(order: Order, reload: bool, wanted: Manifest, found: State, look: Optional[Look]) -> None:
     """Raises NearsocketError where a GPU is somebody else's, or a reload that is to come could take GPUs from a container.
 
-    `look` None: the survey's word counts. Nobody looks where neither question arises.
+    A GPU is ours while a replica that has it runs: whoever took an idle one's has it. `look` None: the survey's word counts.
+    Nobody looks where neither question arises.
     """
     here = found.manifest
-    ours = {gpu for replica in here.replicas for gpu in replica.gpus} if here else set()
+    known = here.replicas if here else wanted.replicas if found.damage else ()
+    idle = frozenset(replica.name for replica in known if _idle(found, replica.unit))
+    ours = {gpu for replica in known if replica.name not in idle for gpu in replica.gpus}
     handed = {one.replica for one in order.handovers}
-    new = [replica for replica in wanted.replicas if replica.name not in handed]
-    takes = not found.damage and any(gpu not in ours for replica in new for gpu in replica.gpus)
+    new = [replica for replica in wanted.replicas if replica.name not in handed and replica.unit not in found.awaiting]
+    takes = any(gpu not in ours for replica in new for gpu in replica.gpus)
     asks = reload and not order.accept_reload_risk
     seen = look() if look is not None and (takes or asks) else None
     if seen is not None and takes:
-        holders.refuse_held(seen, new, here)
+        holders.refuse_held(_strangers(seen) if found.damage else seen, [r for r in new if not set(r.gpus) <= ours], here, idle)
     if asks:
         _refuse_reload(order, seen)
+
+
+def _idle(found: State, unit: str) -> bool:
+    now = found.units.get(unit)
+    return now is None or now.active in ("inactive", "failed")
+
+
+def _strangers(seen: Host) -> Host:
+    """The host without what runs under our own names: with a generation that cannot be read, nothing else says whose it is."""
+    boxes = tuple(box for box in seen.containers if not (box.name or "").startswith(_OWN))
+    gone = {box.id for box in seen.containers} - {box.id for box in boxes}
+    others = tuple(
+        process
+        for process in seen.processes
+        if process.container not in gone and not any(part.startswith(_OWN) for part in (process.cgroup or "").split("/"))
+    )
+    return dataclasses.replace(seen, containers=boxes, processes=others)
 
 
 def _refuse_reload(order: Order, seen: Optional[Host]) -> None:

@@ -16,12 +16,13 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Generation, Manifest, Record
 from nearsocket.model.outcome import Action, Change, Kind
 from nearsocket.model.standalone import Alone, Boot, alone
-from nearsocket.onhost.apply import adopt, build, disk, folders, proven, state, steps, values, work
+from nearsocket.onhost.apply import adopt, build, disk, folders, mounting, proven, state, steps, values, work
 from nearsocket.onhost.apply.state import State
 from nearsocket.onhost.apply.steps import Job
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.apply.work import Leave, Work
+from nearsocket.onhost.verify import publish
 
 #: What is nearsocket's own on a host, the record of old values last. /run's part goes too, but for what kept engines use.
 _OWN = ("/etc/nearsocket/current", "/etc/nearsocket/generations", "/etc/nearsocket/pending.json", "/usr/local/lib/nearsocket")
@@ -108,6 +109,9 @@ def carry_out(leaving: Leaving, tree: Tree, systemctl: Systemctl, done: Callable
         if not leaving.keep:
             adopt.forget(tree, systemctl)
             systemctl.reset_failed(sorted(name for name, now in leaving.found.units.items() if now.active == "failed"))
+    if leaving.keep:
+        for replica in leaving.found.manifest.replicas if leaving.found.manifest else ():
+            publish.forget(tree.root, replica.name)  # nobody writes them any more, and values outlive their writer
     proven.sweep(tree, systemctl)
     _purge(leaving, tree)
     done("purge")
@@ -133,6 +137,7 @@ def _purge(leaving: Leaving, tree: Tree) -> None:
 def _remove(tree: Tree, path: str) -> None:
     at = tree.at(path)
     if at.is_dir() and not at.is_symlink():
+        mounting.release(tree, at)
         disk.remove_tree(at)
     else:
         disk.remove(at)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Optional
@@ -13,14 +12,14 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Manifest, ReplicaEntry
 from nearsocket.model.places import replica_folder
 from nearsocket.model.text import one_line
-from nearsocket.onhost.apply import disk, proven
+from nearsocket.onhost.apply import disk, mounting, proven
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.command import CommandTimeout
+from nearsocket.onhost.verify import publish
 
 _ASK_S = 30.0
 _ESTABLISHED, _LISTENING = "01", "0A"
-_ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def take_out(tree: Tree, systemctl: Systemctl, replica: ReplicaEntry) -> None:
@@ -36,7 +35,7 @@ def take_out(tree: Tree, systemctl: Systemctl, replica: ReplicaEntry) -> None:
         raise OSError(f"{replica.runtime} rm {replica.container}: {output.error or f'exit code {output.code}'}")
     if replica.mount and replica.mount_point:
         problem = systemctl.stop([replica.mount])
-        if problem or mounted(tree, replica.mount_point):
+        if problem or mounting.mounted(tree, replica.mount_point):
             raise OSError(problem or f"expected {replica.mount_point} to be released, found it mounted")
         try:
             tree.at(replica.mount_point).rmdir()
@@ -45,31 +44,13 @@ def take_out(tree: Tree, systemctl: Systemctl, replica: ReplicaEntry) -> None:
     problem = systemctl.stop([replica.slice])
     if problem:
         raise OSError(problem)
-    disk.remove_tree(tree.at(replica_folder(replica.name)))
+    folder = tree.at(replica_folder(replica.name))
+    mounting.release(tree, folder)
+    disk.remove_tree(folder)
+    publish.forget(tree.root, replica.name)
     proven.forget(tree, systemctl, replica.name)
     for path in (places.verdict_file(replica.name), places.history_file(replica.name)):
         disk.remove(tree.at(path))
-
-
-def mounted(tree: Tree, point: str) -> bool:
-    """Whether something is mounted there."""
-    return any(found == point for found, _, _ in mounts(tree))
-
-
-def mounts(tree: Tree) -> list[tuple[str, str, str]]:
-    """Each mount as point, type, options (of the file system), from mountinfo; later ones cover earlier ones."""
-    try:
-        text = tree.at("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return []
-    found = []
-    for line in text.splitlines():
-        before, _, after = line.partition(" - ")
-        words, behind = before.split(), after.split()
-        if len(words) > 4 and len(behind) > 2:
-            point = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), words[4])
-            found.append((point, behind[0], behind[2]))
-    return found
 
 
 def refuse_taken(

@@ -176,6 +176,7 @@ def _job(order: Order, program: bytes, tree: Tree, systemctl: Systemctl) -> Job:
     if back and found.number != chosen:
         todo = dataclasses.replace(todo, build=True)  # the same files under another number: still a switch
     taken = adopt.fresh(tree, order.handovers, bool(found.unfinished or found.void))
+    adopt.refuse_too_old(systemctl, taken)
     begin = {entry.unit for entry in todo.restart} | set(todo.start) | {one.unit for one in taken}
     todo = work.with_handovers(todo, taken)
     starting = [*(entry.unit for entry in todo.restart), *todo.start]

@@ -81,6 +81,13 @@ class Systemctl:
         """Restart it and wait; as `start`."""
         return self._call(["restart", "--", name], _JOB_S)
 
+    def ask(self, verb: str, name: str) -> Optional[str]:
+        """Have it stopped or restarted (`verb`) and do not wait; what systemd said where it did not take the job."""
+        try:
+            return self._call([verb, "--no-block", "--", name], _ASK_S)
+        except OSError as error:
+            return one_line(str(error), 300)
+
     def stop(self, names: Sequence[str]) -> Optional[str]:
         """Stop them and wait; a unit that systemd does not know is stopped. As `start`."""
         known = [name for name, state in self.show(names).items() if state.active not in ("inactive", "failed")]

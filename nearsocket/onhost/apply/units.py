@@ -61,7 +61,7 @@ def bring_up(
 def _again(systemctl: Systemctl, entry: Restart, prober: Optional[Prober], due: Optional[DueProbe]) -> Optional[str]:
     """Restart the unit; what failed, or None."""
     if not entry.mount and not (prober and due):
-        return systemctl.restart(entry.unit)
+        return systemctl.restart(entry.unit) or _down(systemctl, (entry.unit,))
     return (
         systemctl.stop([entry.unit])
         or (systemctl.stop([entry.mount]) if entry.mount else None)
@@ -97,9 +97,12 @@ def _start(systemctl: Systemctl, names: tuple[str, ...]) -> Optional[str]:
     if not names:
         return None
     systemctl.reset_failed([name for name, now in systemctl.show(names).items() if now.active == "failed"])
-    problem = systemctl.start(names)
-    if problem is None:
-        return None
+    problem, down = systemctl.start(names), _down(systemctl, names)
+    return f"did not start: {down or problem}" if problem or down else None
+
+
+def _down(systemctl: Systemctl, names: tuple[str, ...]) -> Optional[str]:
+    """Those that are not up, in words. systemd calls a start done, too, whose engine ended by a status that a stop may have."""
     states = systemctl.show(names)
     down = [f"{name} is {now}, result {now.result}" for name, now in states.items() if now.active not in ("active", "reloading")]
-    return f"did not start: {'; '.join(down) or problem}"
+    return "; ".join(down) or None

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Optional
 
 from nearsocket.model import verdict
-from nearsocket.model.errors import NearsocketError
-from nearsocket.model.places import verdict_file
-from nearsocket.model.verdict import Trigger, Word
-from nearsocket.onhost.apply import disk
+from nearsocket.model.verdict import Trigger, Word, with_action
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.fingerprint import load_start
 from nearsocket.onhost.tell import ERROR, NOTICE, WARNING
-from nearsocket.onhost.verify import gather, publish
+from nearsocket.onhost.verify import gather, guarded, publish
 from nearsocket.onhost.verify.supervise import Voice
 
 
-def judge(root: Path, name: str, limit_s: float, voice: Voice) -> int:
-    """Judge, publish, and say what is different from the last verdict."""
+def judge(root: Path, name: str, limit_s: float, voice: Voice) -> None:
+    """Judge, publish, and say what is different from the last verdict. Raises OSError, NearsocketError."""
     tree = Tree(root)
+    seen = publish.last(root, name)
     found = gather.look(tree, load_start(tree, name), Trigger.WATCH, limit_s)
-    level = ERROR if found.word is Word.FAR or found.ranks_found < found.ranks_planned else NOTICE
-    was = _before(tree, name)
-    changed = "" if was is None else f" (was: {was.line})" if was.line != found.line else " (as before)"
-    voice.tell(f"{name}: {found.line}{changed}", WARNING if found.word is Word.UNKNOWN else level)
-    publish.write(root, name, found.to_json())
-    publish.write_metrics(root, found.value())
-    return 0
-
-
-def _before(tree: Tree, name: str) -> Optional[verdict.Verdict]:
-    try:
-        return verdict.from_json(disk.read(tree.at(verdict_file(name))).decode("ascii", "replace"))
-    except (OSError, NearsocketError):
-        return None
+    with guarded.verdicts(root) as held:
+        # The look took its time: a start since then, or its proof, has the word.
+        if not held or Path(gather.start_folder(tree, name) or "").name != found.start or publish.last(root, name) != seen:
+            voice.tell(f"{name}: a start or its proof came in between; the look is not written", NOTICE)
+            return
+        was = verdict.readable(seen)
+        if was is not None and was.start == found.start:
+            found = with_action(found, was.action, was.reason)  # what its policy did about this start stays done
+        level = ERROR if found.word is Word.FAR or found.ranks_found < found.ranks_planned else NOTICE
+        changed = "" if was is None else f" (was: {was.line})" if was.line != found.line else " (as before)"
+        voice.tell(f"{name}: {found.line}{changed}", WARNING if found.word is Word.UNKNOWN else level)
+        publish.write(root, name, found.to_json())
+        publish.write_metrics(root, found.value())

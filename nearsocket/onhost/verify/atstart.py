@@ -1,7 +1,7 @@
 """ExecStartPost of a replica, behind health: prove where this start's memory lies, say so everywhere, and act by the policy.
 
-Exit 0: the start stands, whatever is known of it; 2: it is proven far, and its policy stops or restarts it. Nothing else ends an
-engine: no fault of the proof, no source that hangs, no time that runs out.
+Exit 0, whatever is known of the start. Where it is proven far and its policy stops or restarts it, systemd is asked for that
+(act.py): so nothing else ends an engine, no fault of the proof, no source that hangs, no time that runs out, no exit code.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from collections.abc import Sequence
 from typing import Optional
 
 from nearsocket.model import places, prove
-from nearsocket.model.errors import EXIT_CLEAN, EXIT_FAILURES, NearsocketError, UsageError
+from nearsocket.model.errors import EXIT_CLEAN, NearsocketError, UsageError
 from nearsocket.model.finding import Status
 from nearsocket.model.start import Start
 from nearsocket.model.text import fault
 from nearsocket.model.verdict import Action, Held, Trigger, Verdict, Word
 from nearsocket.onhost import apikey, options
 from nearsocket.onhost.apply.steps import said
+from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.fingerprint import load_start
 from nearsocket.onhost.tell import ERROR, INFO, NOTICE, WARNING, tell
-from nearsocket.onhost.verify import gather, policy, publish, request, supervise
+from nearsocket.onhost.verify import act, gather, policy, publish, request, supervise
 from nearsocket.onhost.verify.supervise import Voice
 
 #: The last seconds of the limit are for deciding and writing.
@@ -30,28 +31,26 @@ _RESERVE_S = 20.0
 _REQUEST_S, _LOOK_S = 60.0, 45.0
 
 
-def main(words: Sequence[str], tree: Tree = Tree()) -> int:  # noqa: B008 - a frozen value
+def main(words: Sequence[str], tree: Tree = Tree(), systemctl: Systemctl = Systemctl()) -> int:  # noqa: B008 - frozen values
     """The whole program; its exit code."""
     try:
         given = options.parse(words, ("replica", "policy", "timeout"))
         if "replica" not in given:
             raise UsageError("expected --replica NAME, found none")
         start = load_start(tree, given["replica"])
+        limit_s = float(start.verify.timeout_s)
+        proof = lambda voice: verify(tree, start, limit_s - _reserve(limit_s) / 2, voice)  # noqa: E731
+        if supervise.within(limit_s, proof, "the proof of this start"):
+            act.carry_out(tree, start, systemctl)
     except NearsocketError as error:
         tell(f"not verified: {error.message}", WARNING)
-        return EXIT_CLEAN
-    except Exception as error:  # also words of another version's unit: nothing of ours may end an engine
+    except Exception as error:  # also words of another version's unit, and no room for a child
         tell(f"not verified: {fault(error)}", WARNING)
-        return EXIT_CLEAN
-    limit_s = float(start.verify.timeout_s)
-    code = supervise.within(
-        limit_s, lambda voice: verify(tree, start, limit_s - _reserve(limit_s) / 2, voice), "the proof of this start"
-    )
-    return EXIT_CLEAN if code is None else code
+    return EXIT_CLEAN
 
 
-def verify(tree: Tree, start: Start, limit_s: float, voice: Voice) -> int:
-    """Judge, publish and decide; the exit code."""
+def verify(tree: Tree, start: Start, limit_s: float, voice: Voice) -> bool:
+    """Judge, publish and decide; whether the policy acts."""
     end = time.monotonic() + limit_s - _reserve(limit_s) / 2
     _begun(tree, start, voice)
     note = _asked(tree, start, end) if start.verify.request else None
@@ -66,7 +65,7 @@ def verify(tree: Tree, start: Start, limit_s: float, voice: Voice) -> int:
             voice.tell(f"{finding.status.value} {finding.id}: {finding.summary}", level)
     for text in decided.notes:
         voice.tell(f"note: {text}")
-    return EXIT_CLEAN if decided.action is Action.NONE else EXIT_FAILURES
+    return decided.action is not Action.NONE
 
 
 def _reserve(limit_s: float) -> float:

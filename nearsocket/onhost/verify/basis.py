@@ -20,6 +20,8 @@ from nearsocket.onhost.verify import devices
 _SAMPLES = 16
 _MOST_NAMES = 20_000
 _PROC = Path("/proc")
+#: What a process that matters maps.
+_SIGNS = (buffers.MARK, b"/dev/nvidia")
 _STATUS = ("Cpus_allowed_list", "Mems_allowed_list", "CapEff")
 
 
@@ -27,18 +29,21 @@ def take(pids: Iterable[int], others: Sequence[int], log: str) -> dict[str, Any]
     """The basis as it is now, JSON's own values. `pids`: the processes that the verdict is about; `others`: the replica's other
     ones; `log`: the start's folder. A process that ended is left out."""
     found = {str(pid): entry for pid in sorted(pids) for entry in (_process(pid),) if entry is not None}
-    return {"processes": found, "others": sorted(others), "log": logs_state(log), "devices": _rules(found)}
+    beside = {str(pid): entry for pid in sorted(others) for entry in (_other(pid),) if entry is not None}
+    return {"processes": found, "others": beside, "log": logs_state(log), "devices": _rules(found)}
 
 
 def same(basis: Mapping[str, Any], pids: Sequence[int], log: str) -> Optional[str]:
     """None where nothing changed, else what did, in a few words. `pids`: the replica's processes now."""
     try:
-        known, others = basis["processes"], set(basis["others"])
+        known, others = basis["processes"], basis["others"]
         if not known:
             return "no process was known"
         for pid in pids:
-            if str(pid) not in known and pid not in others and _matters(pid):
-                return f"process {pid} is new"
+            if str(pid) not in known:
+                fresh = _came(pid, others.get(str(pid)))
+                if fresh:
+                    return fresh
         if basis["log"] != logs_state(log):
             return "NCCL's log grew"
         if basis["devices"] != _rules(known):
@@ -124,21 +129,38 @@ def _name(one: buffers.Range) -> str:
     return f"{one.device}:{one.inode}"
 
 
-def _matters(pid: int) -> bool:
-    """Whether a new process of the replica has an nccl- file or a GPU's device; one that ended does not."""
+def _other(pid: int) -> Optional[list[object]]:
+    """A process that the verdict is not about: its start tick, and which signs of one that matters it has all the same."""
     try:
-        return buffers.maps_any(pid, (buffers.MARK, b"/dev/nvidia"))
+        return [_ticks(pid), [buffers.maps_any(pid, (sign,)) for sign in _SIGNS]]
     except OSError:
-        return False
+        return None
+
+
+def _came(pid: int, was: Optional[Sequence[Any]]) -> Optional[str]:
+    """What makes a process matter that did not, or was not there; None for one that ended or needs no judgement."""
+    now = _other(pid)
+    if now is None:
+        return None
+    ticks, signs = now
+    if was is None or was[0] != ticks:
+        return f"process {pid} is new" if any(signs) else None  # type: ignore[arg-type]
+    return f"process {pid} came to have an nccl- file or a GPU" if signs != was[1] else None
+
+
+def _ticks(pid: int) -> int:
+    """The process's start tick: with its number it names it for good. Raises OSError, also where it ended."""
+    fields = b"".join(buffers.chunks(_PROC / str(pid) / "stat")).rpartition(b")")[2].split()
+    if fields[0] in (b"Z", b"X"):
+        raise ProcessLookupError(errno.ESRCH, "the process ended")
+    return int(fields[19])
 
 
 def _state(pid: int) -> dict[str, Any]:
     """What identifies the process, and what the kernel enforces on it. Raises OSError."""
     folder = _PROC / str(pid)
-    fields = b"".join(buffers.chunks(folder / "stat")).rpartition(b")")[2].split()
-    if fields[0] in (b"Z", b"X"):
-        raise ProcessLookupError(errno.ESRCH, "the process ended")
+    ticks = _ticks(pid)
     status = b"".join(buffers.chunks(folder / "status")).decode("ascii", "replace")
     told = dict(line.split(":\t", 1) for line in status.splitlines() if line.startswith(_STATUS) and ":\t" in line)
     line = buffers.first_line(folder / "numa_maps")
-    return {"ticks": int(fields[19]), "policy": policy.policy(line) if line else None, **told}
+    return {"ticks": ticks, "policy": policy.policy(line) if line else None, **told}

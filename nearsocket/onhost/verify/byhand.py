@@ -14,9 +14,11 @@ from nearsocket.onhost import options
 from nearsocket.onhost.apply.steps import said
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.fingerprint import load_start
-from nearsocket.onhost.verify import gather, policy
+from nearsocket.onhost.verify import gather, policy, supervise
 
 SCHEMA = "nearsocket.verdicts/1"
+#: What a judgement may take beyond the time of its sources.
+_SPARE_S = 5.0
 
 
 def main(words: Sequence[str]) -> str:
@@ -31,6 +33,12 @@ def main(words: Sequence[str]) -> str:
 
 
 def _one(tree: Tree, name: str, limit_s: float) -> dict[str, Any]:
+    """In a child: one that hangs in the kernel must not keep the others from being judged."""
+    found = supervise.within(limit_s + _SPARE_S, lambda _: _judged(tree, name, limit_s), f"the judgement of {name}")
+    return found or {"replica": name, "verdict": None, "reason": f"no judgement within {limit_s + _SPARE_S:g} s"}
+
+
+def _judged(tree: Tree, name: str, limit_s: float) -> dict[str, Any]:
     try:
         verdict = gather.look(tree, load_start(tree, name), Trigger.HAND, limit_s)
     except NearsocketError as error:

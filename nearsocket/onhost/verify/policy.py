@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional
 
@@ -21,10 +18,11 @@ from nearsocket.model.verdict import Action, Verdict, with_action
 from nearsocket.onhost.apply import disk, freeze
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.fingerprint import load_start
+from nearsocket.onhost.verify import guarded
 from nearsocket.onhost.verify.gather import start_folder
 from nearsocket.onhost.waithealth import answer
 
-_LOCK_WAIT_S, _ASK_S = 10.0, 5.0
+_ASK_S = 5.0
 
 
 def decided(
@@ -40,7 +38,7 @@ def decided(
     Under a lock, verdict included: two far starts at one boot must not each take the other for the one that serves. Where the
     lock is not had in time, or the memory cannot be written, nothing is done to the engine.
     """
-    with _lock(tree) as held:
+    with guarded.verdicts(tree.root) as held:
         made = found
         if held:
             try:
@@ -108,31 +106,3 @@ def serves(tree: Tree, replica: str, ask: Callable[[str, float], str]) -> bool:
     folder = start_folder(tree, replica)
     judged = folder is not None and Path(folder).name == last.start
     return judged and last.action is Action.NONE and ask(start.health, _ASK_S) == "200"
-
-
-@contextmanager
-def _lock(tree: Tree) -> Iterator[bool]:
-    """Whether the lock was had in time. It goes with the process."""
-    path = tree.at(f"{places.RUN}/verify.lock")
-    try:
-        disk.make_folders(path.parent)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError:
-        yield False
-        return
-    try:
-        yield _taken(fd)
-    finally:
-        os.close(fd)
-
-
-def _taken(fd: int) -> bool:
-    end = time.monotonic() + _LOCK_WAIT_S
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except OSError:
-            if time.monotonic() >= end:
-                return False
-            time.sleep(0.2)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from nearsocket.model import metrics, places
 from nearsocket.onhost.apply import disk
@@ -34,6 +35,36 @@ def write_metrics(root: Path, value: Mapping[str, Any], judged: bool = True) -> 
 def remove_metrics(root: Path, folder: str, replica: str) -> None:
     """The engine does not run: its values go. Raises OSError."""
     disk.remove(_at(root, places.metrics_file(folder or places.METRICS, replica)))
+
+
+def write_stopped(root: Path, folder: str, replica: str) -> None:
+    """The metrics say that its policy stopped the replica, until its next start. Raises OSError."""
+    if not folder:
+        disk.make_folders(_at(root, places.METRICS))
+    disk.replace(_at(root, places.stopped_file(folder or places.METRICS, replica)), metrics.stopped(replica).encode(), 0o644)
+
+
+def unmark(root: Path, replica: str, folder: str) -> None:
+    """Its policy did not stop the replica, or it is started again. Raises OSError."""
+    disk.remove(_at(root, places.acted_marker(replica)))
+    disk.remove(_at(root, places.stopped_file(folder or places.METRICS, replica)))
+
+
+def forget(root: Path, replica: str) -> None:
+    """Nothing of the replica's last start stays where the metrics were then: the folder may be another one now. Raises OSError."""
+    folder = str((last(root, replica) or {}).get("metrics") or places.METRICS)
+    if folder.startswith("/"):
+        remove_metrics(root, folder, replica)
+        unmark(root, replica, folder)
+
+
+def last(root: Path, replica: str) -> Optional[dict[str, Any]]:
+    """The last verdict's value; None where there is none that can be read."""
+    try:
+        value = json.loads(disk.read(_at(root, places.verdict_file(replica))))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and value.get("schema") == places.SCHEMA else None
 
 
 def now() -> str:

@@ -6,7 +6,7 @@ import json
 import os
 import select
 import time
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from nearsocket.model.text import fault
 from nearsocket.onhost.collect import children
@@ -28,8 +28,8 @@ class Voice:
         children.send(self.fd, ["status", line])
 
 
-def within(limit_s: float, work: Callable[[Voice], int], what: str) -> Optional[int]:
-    """The code that `work` returned, its words passed on; None where it had none in time or failed, which is said.
+def within(limit_s: float, work: Callable[[Voice], Any], what: str) -> Any:
+    """What `work` returned (JSON's own values), its words passed on; None where it had none in time or failed, which is said.
 
     A child that hangs in D state is left behind, killed as soon as the kernel lets it go.
     """
@@ -37,14 +37,14 @@ def within(limit_s: float, work: Callable[[Voice], int], what: str) -> Optional[
     def run(fd: int) -> None:
         voice = Voice(fd)
         try:
-            code = work(voice)
+            value = work(voice)
         except Exception as error:  # nothing that goes wrong in a proof may end an engine
             voice.tell(f"{what} failed: {fault(error)}", WARNING)
             return
-        children.send(fd, ["code", code])
+        children.send(fd, ["value", value])
 
     pid, fd = children.fork(run)
-    code, rest, end = None, b"", time.monotonic() + limit_s
+    value, rest, end = None, b"", time.monotonic() + limit_s
     poller = select.poll()
     poller.register(fd, select.POLLIN | select.POLLHUP)
     while True:
@@ -56,19 +56,19 @@ def within(limit_s: float, work: Callable[[Voice], int], what: str) -> Optional[
         part = os.read(fd, 1 << 16)
         *lines, rest = (rest + part).split(b"\n")
         for line in lines:
-            code = _pass_on(json.loads(line), code)
+            value = _pass_on(json.loads(line), value)
         if not part:
             break
     os.close(fd)
     children.reap(pid)
-    return code
+    return value
 
 
-def _pass_on(said: Any, code: Optional[int]) -> Optional[int]:
+def _pass_on(said: Any, value: Any) -> Any:
     if said[0] == "tell":
         tell(said[1], said[2])
     elif said[0] == "status":
         status(said[1])
     else:
-        return int(said[1])
-    return code
+        return said[1]
+    return value

@@ -77,6 +77,8 @@ class FakeSystem:
         self._save(state)
         if words[0] != "systemctl":
             return self._runtime(words, state)
+        if words[1] == "--version":
+            return Output(0, f"systemd {state.get('version', 257)} (257.1-1)\n+PAM +AUDIT\n", "")
         return getattr(self, "_" + words[1].replace("-", "_"))(words[2:], state)
 
     def _load(self, unit: str, state: dict[str, Any]) -> str | None:
@@ -128,6 +130,8 @@ class FakeSystem:
                 code, error = 5, f"Failed to start {unit}: Unit {unit} not found."
             elif unit in state["broken"]:
                 code, error = 1, f"Job for {unit} failed because the control process exited with error code."
+            elif unit in state.get("vanishing", []):
+                pass  # its engine ended by a status that a stop may have: the job is done, and nothing runs
             else:
                 state["active"][unit] = {"text": text, "id": f"{state['next']:032x}", "state": "active"}
                 state["next"] += 1
@@ -195,6 +199,8 @@ class FakeSystem:
         if what == ["image", "inspect"]:
             there = name in state["images"]
             return Output(0 if there else 1, "sha256:1\n" if there else "", "" if there else f"Error: No such image: {name}")
+        if words[1] == "update" and name in state.get("stubborn", []):
+            return Output(1, "", f"Error response from daemon: cannot update container {name}")
         if words[1] == "pull":
             if name in state.get("unpullable", []):
                 return Output(1, "", f"Error: manifest for {name} not found")

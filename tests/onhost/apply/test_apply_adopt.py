@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -14,10 +15,15 @@ from nearsocket.model.order import Order, from_json
 from nearsocket.model.outcome import Outcome
 from nearsocket.model.settings import Adopt
 from nearsocket.onhost.apply.adopt import drop_in
+from nearsocket.onhost.apply.run import apply
+from nearsocket.onhost.apply.systemctl import Systemctl
+from tests import build
 from tests.onhost.apply.kill import killed
-from tests.onhost.apply.made import Host, generation
+from tests.onhost.apply.made import PROGRAM, Host, generation
+from tests.onhost.apply.test_apply_guard import GPU, on
 
 OLD, OURS = "glm.service", "nearsocket-x-a.service"
+OUR_WANTS = f"/etc/systemd/system/multi-user.target.wants/{OURS}"
 WANTS = f"/etc/systemd/system/multi-user.target.wants/{OLD}"
 MADE = generation({"a": "one"})
 
@@ -145,6 +151,62 @@ def test_where_the_new_one_does_not_start_the_old_one_runs_again(host: Host, one
     assert (OLD in active(host)) if one.old_unit else (host.system.state["running"] == ["glm"])
     assert host.at(WANTS).is_symlink()
     assert not host.at(drop_in(OLD)).exists()
+    assert not host.at(OUR_WANTS).is_symlink(), "the next boot starts one of them"
+
+
+@pytest.mark.parametrize("one", [unit(Adopt.NOW), box(Adopt.NOW)], ids=["unit", "container"])
+def test_after_a_failed_take_over_the_next_apply_leaves_one_engine_and_not_two(host: Host, one: Handover) -> None:
+    """The generation is in force and its replica does not run: without the handover, the GPU is the old engine's."""
+    made = on(GPU, MADE)
+    host.system.change(broken=[OURS])
+    assert adopt(host, one, made).error is not None
+    host.system.change(broken=[])
+    running = {"active": active(host), "running": host.system.state["running"]}
+    old = build.host()  # its container holds both GPUs
+    refused = apply(Order(made, accept_reload_risk=True), PROGRAM, host.tree, Systemctl(host.system), look=lambda: old)
+    assert f"expected GPU {GPU} to be free" in (refused.error or "")
+    assert {"active": active(host), "running": host.system.state["running"]} == running
+    again = adopt(host, one, made)
+    assert again.error is None
+    assert OURS in active(host)
+    assert OLD not in active(host) if one.old_unit else host.system.state["running"] == []
+    assert host.at(OUR_WANTS).is_symlink()
+
+
+def test_a_unit_whose_container_docker_itself_would_start_again_is_told_and_so_is_docker(host: Host) -> None:
+    one = dataclasses.replace(unit(Adopt.NOW), restart="always")
+    assert adopt(host, one).error is None
+    assert ["docker", "update", "--restart=no", "glm"] in host.system.state["calls"]
+    assert host.at(drop_in(OLD)).exists()
+    assert host.apply(None, remove=True).error is None
+    assert ["docker", "update", "--restart=always", "glm"] in host.system.state["calls"]
+    assert not host.at(drop_in(OLD)).exists()
+
+
+def test_a_restart_policy_that_cannot_be_put_back_stops_the_removal_and_is_not_forgotten(host: Host) -> None:
+    adopt(host, box(Adopt.NOW))
+    host.system.change(stubborn=["glm"])
+    outcome = host.apply(None, remove=True)
+    assert "cannot update container glm" in (outcome.error or "")
+    assert "a" in json.loads(host.tree.adopted.read_text())
+    host.system.change(stubborn=[])
+    assert host.apply(None, remove=True).error is None
+
+
+def test_the_restart_policy_of_a_container_that_is_gone_holds_no_removal_up(host: Host) -> None:
+    adopt(host, box(Adopt.NOW))
+    host.system.change(stubborn=["glm"], containers=[])
+    assert host.apply(None, remove=True).error is None
+
+
+def test_a_systemd_that_starts_nothing_at_an_end_is_not_waited_for(host: Host) -> None:
+    before = host.tree_of_files()
+    host.system.change(version=248)
+    for one in (unit(Adopt.NEXT_RESTART), box(Adopt.NEXT_RESTART)):
+        outcome = adopt(host, one)
+        assert "expected systemd 249 or newer for `adopt: next-restart`, found systemd 248" in (outcome.error or "")
+    assert host.tree_of_files() == before
+    assert adopt(host, unit(Adopt.NOW)).error is None
 
 
 @pytest.mark.parametrize("how", [Adopt.NOW, Adopt.NEXT_RESTART])

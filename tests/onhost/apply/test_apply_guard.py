@@ -80,6 +80,39 @@ def test_a_gpu_that_somebody_took_since_the_survey_stops_the_apply(host: Host) -
     assert host.tree_of_files() == before
 
 
+@pytest.mark.parametrize("state", ["stopped by its policy", "start limit reached"])
+def test_a_gpu_that_somebody_took_while_its_replica_was_down_is_not_taken_back(host: Host, state: str) -> None:
+    made = on(GPU, generation({"a": "one"}))
+    assert seen(host, made, IDLE).error is None
+    host.system.change(active={})
+    outcome = seen(host, made, build.host(), accept_reload_risk=True)
+    assert f"expected GPU {GPU} to be free, found process" in (outcome.error or "")
+    assert host.system.state["active"] == {}
+    assert seen(host, made, IDLE).error is None
+    assert set(host.system.state["active"]) == {"nearsocket-x-a.service"}
+
+
+def test_a_gpu_of_a_replica_that_runs_is_moved_to_another_one_without_being_asked_for(host: Host) -> None:
+    looks: list[str] = []
+    made = on(GPU, generation({"a": "one"}))
+    assert seen(host, made, IDLE).error is None
+    moved = on(GPU, generation({"b": "one"}))
+    assert seen(host, moved, build.host(), looks, allow_removals=True, accept_reload_risk=True).error is None
+    assert looks == []
+
+
+def test_with_a_generation_that_cannot_be_read_strangers_still_keep_their_gpus_and_ours_are_known_by_name(host: Host) -> None:
+    made = on(GPU, generation({"a": "one"}))
+    assert seen(host, made, IDLE).error is None
+    (host.tree.current / "manifest.json").write_text("{")
+    host.system.change(active={})
+    outcome = seen(host, made, build.host(), accept_reload_risk=True)
+    assert f"expected GPU {GPU} to be free, found process" in (outcome.error or "")
+    box = dataclasses.replace(build.host().containers[0], name="nearsocket-sglang-a")
+    ours = dataclasses.replace(build.host(), containers=(box,))
+    assert seen(host, made, ours, accept_reload_risk=True).error is None
+
+
 def test_going_back_is_guarded_as_going_forward_is(host: Host) -> None:
     host.apply(generation({"a": "one"}))
     host.apply(generation({"a": "two"}))

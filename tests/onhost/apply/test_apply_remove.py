@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from nearsocket.model import places, read, start
 from nearsocket.model.outcome import Outcome
+from nearsocket.model.settings import Hooks, OnFar, Verify
+from nearsocket.model.standalone import alone
 from nearsocket.onhost.apply import freeze, lock
+from nearsocket.onhost.verify import publish
 from tests.onhost.apply.kill import killed
 from tests.onhost.apply.made import Host, generation
+from tests.plan.hosts import asked, four_on_one_socket
+from tests.plan.hosts import replica as wanted
 from tests.plan.rendered import CASES
+from tests.plan.rendered import made as rendered
 
 SWAPPINESS = "/proc/sys/vm/swappiness"
 HUGE = "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -158,6 +166,38 @@ def test_kept_engines_run_on_unrestarted_by_units_that_need_nothing_of_ours(host
         assert f"--env-file=/etc/default/{replica.unit.removesuffix('.service')}" in unit.read_text()
         assert host.system.state["loaded"][replica.unit] == unit.read_text()
     assert {path: text for path, text in after.items() if path in before["files"]} == before["files"]
+
+
+@pytest.mark.parametrize("way", ["keep", "remove", "take out"])
+def test_no_metrics_stay_in_a_collectors_folder_when_nobody_writes_them_any_more(host: Host, way: str) -> None:
+    """Values outlive their writer, and the folder may be another one than the settings have now: the last verdict knows it."""
+    folder = host.at("/var/lib/collector")
+    folder.mkdir()
+    made = CASES["recipe-docker"]()
+    assert host.apply(made).error is None
+    for replica in made.manifest.replicas:
+        value = {"schema": places.SCHEMA, "metrics": "/var/lib/collector"}
+        publish.write(host.root, replica.name, json.dumps(value))
+        host.at(places.metrics_file("/var/lib/collector", replica.name)).touch()
+        host.at(places.stopped_file("/var/lib/collector", replica.name)).touch()
+    (folder / "theirs.prom").touch()
+    if way == "take out":
+        outcome = host.apply(generation({"z": "one"}), allow_removals=True)
+    else:
+        outcome = remove(host, keep_engines=way == "keep")
+    assert outcome.error is None
+    assert [path.name for path in folder.iterdir()] == ["theirs.prom"]
+
+
+@pytest.mark.parametrize("policy", OnFar)
+def test_a_unit_that_stands_alone_has_nothing_of_the_proof(policy: OnFar) -> None:
+    one = wanted("a", verify=Verify(policy, metrics="/var/lib/collector"), hooks=Hooks(drain=("/bin/out",), undrain=("/bin/in",)))
+    made = rendered(read.host(four_on_one_socket()), asked(one))
+    files, _ = alone(made, {"a": start.from_json(made.contents["replicas/a.json"].decode())})
+    [text] = [entry.content.decode() for entry in files if entry.path.endswith("nearsocket-sglang-a.service")]
+    for word in ("acted-far", ".prom", "nearsocket.pyz", "docs/verify.md"):
+        assert word not in text
+    assert "ExecStartPost=-/bin/in" in text
 
 
 def test_the_unit_that_stands_alone_starts_the_same_container(host: Host) -> None:

@@ -129,6 +129,14 @@ def test_a_unit_that_does_not_start_is_an_error_and_the_next_run_tries_again(hos
     assert host.holds(made)
 
 
+def test_a_start_that_systemd_calls_done_and_that_is_not_up_is_an_error(host: Host) -> None:
+    host.apply(generation({"a": "one"}))
+    host.system.change(vanishing=["nearsocket-x-a.service", "nearsocket-x-b.service"])
+    assert "nearsocket-x-b.service is inactive" in (host.apply(generation({"a": "one", "b": "one"})).error or "")
+    outcome = host.apply(generation({"a": "two", "b": "one"}))
+    assert "nearsocket-x-a.service did not restart: nearsocket-x-a.service is inactive" in (outcome.error or "")
+
+
 def test_a_restart_that_fails_leaves_the_others_serving_and_the_next_run_goes_on(host: Host) -> None:
     host.apply(generation({"a": "one", "b": "one"}))
     host.system.change(broken=["nearsocket-x-a.service"])

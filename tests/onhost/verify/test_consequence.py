@@ -36,6 +36,19 @@ def test_the_last_replica_that_serves_is_never_restarted() -> None:
     assert "no other replica" in reason
 
 
+@given(st.lists(st.floats(1, 5 * DAY_S), min_size=1, max_size=60), st.sampled_from([600.0, WINDOW_S, DAY_S, 3.5 * DAY_S]))
+def test_far_starts_alone_never_reach_the_limit_that_systemd_has(steps: list[float], window_s: float) -> None:
+    """Restarts that are asked for count in StartLimitBurst, which allows three more: in no window are there more, however long."""
+    now, history, made = NOW, History(), []
+    for step in steps:
+        now += step
+        action, _, history = decide(OnFar.RESTART, Word.FAR, history, "r", True, now, window_s)
+        if action is Action.RESTART:
+            made.append(now)
+    for moment in made:
+        assert sum(moment - window_s < other <= moment for other in made) <= MOST_RESTARTS
+
+
 @given(st.lists(st.floats(1, 2 * DAY_S), min_size=1, max_size=60))
 def test_there_are_at_most_three_restarts_in_a_window_and_then_one_a_day(steps: list[float]) -> None:
     """A start that lies far every time, at any moments."""

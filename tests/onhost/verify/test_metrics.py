@@ -32,6 +32,12 @@ def promtool(*words: str, given: str | None = None, cwd: Path | None = None) -> 
     return done.stdout
 
 
+def test_a_replica_that_its_policy_stopped_is_text_of_prometheus_too() -> None:
+    [row] = [line for line in metrics.stopped("a").splitlines() if not line.startswith("#")]
+    assert ROW.match(row)
+    assert not set(metrics.stopped("a").splitlines()) & set(metrics.text(verdict(files()).value(), 1, 1).splitlines())
+
+
 @pytest.mark.parametrize("name", TABLE)
 def test_every_verdict_is_text_of_prometheus(name: str) -> None:
     text = metrics.text(verdict(TABLE[name][0]).value(), 1_700_000_000, 1_700_000_100)
@@ -58,7 +64,7 @@ def test_a_start_that_was_not_judged_claims_nothing() -> None:
 
 
 def test_the_rules_name_metrics_that_exist() -> None:
-    text = metrics.text(verdict(files()).value(), 1, 2)
+    text = metrics.text(verdict(files()).value(), 1, 2) + metrics.stopped("a")
     named = set(re.findall(r"nearsocket_replica_[a-z_]+", RULES.read_text()))
     assert named and all(f"\n{name}{{" in text for name in named)
 

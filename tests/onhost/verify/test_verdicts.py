@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.finding import Status
 from nearsocket.model.prove import settled, started_at
 from nearsocket.model.verdict import Held, Verdict, Word, from_json
-from tests.onhost.verify.shapes import FOLDER, GPUS, Value, data, real, rings, two_nodes, verdict
+from tests.onhost.verify.shapes import FOLDER, GPUS, START, Value, data, real, rings, two_nodes, verdict
 
 FAR_PAGES, NEAR_PAGES = 40, 2314
 
@@ -66,6 +67,13 @@ def old_logs(value: Value) -> Value:
     return value
 
 
+def numa_unknown(value: Value) -> Value:
+    """The driver knew no node for the GPU."""
+    for log in data(value, "nccl.logs"):
+        log["text"] = re.sub(r"\bnuma \d+", "numa -1", log["text"])
+    return value
+
+
 def node_unknown(value: Value) -> Value:
     for gpu in data(value, "nvml")["gpus"]:
         gpu.update({"numa_node": None, "cpus": None, "memory_nodes": None})
@@ -90,6 +98,7 @@ TABLE = {
     "cuMem far": (cumem(gpu_node=1), Word.FAR, Held.LUCK),
     "cuMem, one rank's log missing": (half_logged(cumem()), Word.UNKNOWN, Held.LUCK),
     "cuMem, logs of an earlier start": (old_logs(cumem()), Word.UNKNOWN, Held.LUCK),
+    "cuMem on no node": (numa_unknown(cumem()), Word.UNKNOWN, Held.LUCK),
     "cuMem without a log": (without_logs(cumem()), Word.UNKNOWN, Held.LUCK),
     "P2P": (two_nodes(real("p2p-cumem-off")), Word.NOT_APPLICABLE, Held.UNKNOWN),
     "processes that may not be read": (unreadable(files()), Word.UNKNOWN, Held.LUCK),
@@ -137,6 +146,24 @@ def test_a_rank_that_died_is_a_failure_and_the_placement_of_the_other_stays() ->
     assert (found.ranks_found, found.ranks_planned) == (1, 2)
     assert not settled(found)
     assert "ranks 1 of 2" in found.line
+
+
+def test_an_engine_on_none_of_its_planned_gpus_has_no_rank_in_place() -> None:
+    """The metrics say so as the finding does."""
+    elsewhere = dataclasses.replace(START, gpus=("0000:99:00.0", "0000:9a:00.0"))
+    found = verdict(files(policy="bind:0"), elsewhere)
+    assert (found.ranks_found, found.ranks_planned) == (0, 2)
+    assert told(found)["engine.rank-count"] == "fail"
+    assert not settled(found)
+
+
+def test_where_nvml_names_no_process_the_ranks_themselves_are_counted() -> None:
+    value = files(policy="bind:0")
+    for gpu in data(value, "nvml")["gpus"]:
+        gpu["processes"] = None
+    for process in data(value, "processes"):
+        process.update({"gpu_bytes": {}, "devices": []})
+    assert verdict(value).ranks_found == 2
 
 
 def test_a_replica_without_a_control_group_is_no_pass_and_all_its_ranks_are_missing() -> None:

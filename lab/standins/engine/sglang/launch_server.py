@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from typing import Optional
+from typing import NoReturn, Optional
 
 from . import __version__, faults, gpus
 from .group import Group, RankError
@@ -40,12 +40,21 @@ def set_variables(symm_mem: bool) -> None:
     os.environ.setdefault("NCCL_CUMEM_ENABLE", "0")
 
 
+def end(group: Group) -> NoReturn:
+    """SGLang's way to end on SIGTERM (`kill_process_tree(os.getpid())`): SIGKILL to all of its own, itself included.
+
+    So a runtime says 137 of a container that was stopped as it should be.
+    """
+    for pid in [*(member.process.pid for member in group.members), os.getpid()]:
+        os.kill(pid, signal.SIGKILL)
+    raise SystemExit(1)
+
+
 def main() -> int:
     """Start the ranks, load, serve. Ends with 1 where a rank fails before the server listens."""
     chosen = options()
     set_variables(chosen.enable_symm_mem)
     print(f"SGLang {__version__}: stand-in, tp {chosen.tp_size}", flush=True)
-    signal.signal(signal.SIGTERM, lambda _sign, _frame: os._exit(0))
     try:
         group = Group(gpus.visible(os.environ, chosen.tp_size), os.environ)
         group.init()
@@ -61,6 +70,8 @@ def main() -> int:
     except (RankError, OSError, ValueError, KeyError) as error:
         print(f"stand-in: {error}", file=sys.stderr, flush=True)
         return 1
+    # While it loads SIGTERM ends it as any program; from now on as the real one.
+    signal.signal(signal.SIGTERM, lambda _sign, _frame: end(group))
     print(f"Listening on port {server.server_address[1]}", flush=True)
     print("The server is fired up and ready to roll!", flush=True)
     server.serve_forever()
