@@ -45,8 +45,8 @@ STANDINS := $(addprefix tests/lab/test_,standins.py standins_engine.py driver_up
 lab-standins: env  ## the stand-in engine and GPUs on the lab: planted faults, a driver upgrade (half an hour and more without KVM)
 	@$(BIN)/python -m pytest -m "lab and not slow" $(STANDINS)
 
-YOUNG := $(addprefix tests/lab/test_,verify.py probe.py beside.py rollout.py)
-lab-young: env  ## lab tests that are written and not yet run from start to end: proofs at starts, probes, beside what runs, rollouts
+YOUNG := $(addprefix tests/lab/test_,verify.py probe.py beside.py rollout.py reprovision.py)
+lab-young: env  ## lab tests that are written and not yet run from start to end: proofs at starts, probes, beside what runs, rollouts, driver upgrades
 	@$(BIN)/python -m pytest -m "lab and not slow" $(YOUNG)
 
 lab-dkms: env  ## a driver module that DKMS builds on a lab machine (an image with a compiler; minutes)

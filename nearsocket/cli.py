@@ -34,6 +34,7 @@ class Late(NamedTuple):
 #: Loading late keeps `nearsocket explain` free of pyinfra's start-up. The help line stands here, so that --help loads nothing.
 COMMANDS = {
     "audit": Late("nearsocket.commands.audit:audit", "Audit hosts: read each one once, write nothing there, judge with proof."),
+    "compare": Late("nearsocket.commands.compare:compare", "Say what changed between two snapshots, regressions first."),
     "explain": Late("nearsocket.commands.explain:explain", "Judge pasted text: numa_maps, an NCCL log, topo -m, numactl -H."),
     "image": Late("nearsocket.commands.image:image_group", "The patched SGLang image: apply the kit, build, verify."),
     "import": Late("nearsocket.commands.import_hosts:import_hosts", "Write what runs on hosts as a fleet file."),

@@ -22,6 +22,8 @@ from nearsocket.control.converge import Leave
 from nearsocket.control.firstlook import FirstLook
 from nearsocket.control.inventory import Inventory
 from nearsocket.control.record import record, who
+from nearsocket.control.reprovision import ask as upgrading
+from nearsocket.control.reprovision.job import Reprovision, target_version
 from nearsocket.control.rollout import earlier, run
 from nearsocket.control.rollout.job import Job
 from nearsocket.control.rollout.look import planned
@@ -63,8 +65,24 @@ def site(asked: Asked) -> Site:
     )
 
 
+def reprovision(asked: Asked) -> Reprovision:
+    """A driver upgrade, what `deploys/reprovision.py` does. Raises UsageError without a version."""
+    given = asked.given
+    return Reprovision(
+        target_version(given["driver"]),
+        upgrading.by(),
+        checks.load([paths.checks_folder()]),
+        timeout_s=given["timeout_s"],
+        reboot_limit_s=given["reboot_limit_s"],
+        accept_unknown=given["accept_unknown"],
+        disturb=given["disturb"],
+        override_freeze=given["override_freeze"],
+        check=given["check"],
+    )
+
+
 #: The kinds of change. A further one takes what it needs of `Asked`.
-JOBS: dict[str, Callable[[Asked], Job[Any]]] = {"site": site}
+JOBS: dict[str, Callable[[Asked], Job[Any]]] = {"reprovision": reprovision, "site": site}
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -79,6 +97,18 @@ def leaves(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--force", is_flag=True, help="An older commit of the inventory may win over a newer one."),
         click.option("--allow-removals", is_flag=True, help="Take out replicas that the inventory no longer has."),
         click.option("--accept-unknown", is_flag=True, help="Go on where a start's proof is unknown; a proven far always stops."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def upgrades(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What the job reprovision takes beside the others' options."""
+    for option in (
+        click.option("--disturb", is_flag=True, help="reprovision: end what others run on the GPUs."),
+        click.option("--reboot-limit", "reboot_limit_s", type=options.Number(30, 7200), default=1200.0, show_default=True,
+                     metavar="S", help="reprovision: seconds for a host to come back."),
+        click.option("--driver", metavar="VERSION", help="reprovision: the driver's version, such as 580.105.08."),
     ):  # fmt: skip
         command = option(command)
     return command
@@ -111,19 +141,20 @@ def going(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("job", type=click.Choice(sorted(JOBS)), default="site", required=False)
 @going
 @leaves
+@upgrades
 @options.reaching
 def rollout(inventory: str, job: str, **given: Any) -> int:
     """Change a fleet in the inventory's order: the first host alone, inside a host one replica at a time, each proven.
 
     INVENTORY: fleet YAML or pyinfra Python with what is to be served (docs/fleet.md). JOB: site (default), what
-    deploys/site.py does.
+    deploys/site.py does, or reprovision, a driver upgrade with its reboot (--driver VERSION; docs/reprovision.md).
 
     The first failure stops what comes after: that host goes back to what was in force, which is proven again, and later
     hosts are not touched. What is written on the hosts lets any colleague go on: --resume.
 
     Exit codes: 0 done or nothing to do, 2 refused or failed, 4 changes pending (with --check), 64 wrong usage, 130 interrupted.
     """
-    _agree(given)
+    _agree(given, job)
     found = resolve([inventory]).limited(given["limit"])
     targets = with_sudo(found.targets, given["sudo"], given["ask_sudo_password"])
     manner = _manner(given, job)
@@ -145,8 +176,10 @@ def rollout(inventory: str, job: str, **given: Any) -> int:
     return report.exit_code
 
 
-def _agree(given: dict[str, Any]) -> None:
-    """Raises UsageError for options that contradict each other."""
+def _agree(given: dict[str, Any], job: str) -> None:
+    """Raises UsageError for options that contradict each other, or the job."""
+    if given["driver"] is not None and job != "reprovision":
+        raise UsageError(f"--driver: expected the job reprovision, found {job}", "name the job behind the inventory")
     for one, other in (("resume", "anew"), ("check", "resume"), ("check", "plan_file")):
         if given[one] and given[other]:
             words = [f"--{name.removesuffix('_file')}" for name in (one, other)]

@@ -41,15 +41,15 @@ def converge_host(host: PyinfraHost, templates: Path, part: Part | None = None, 
     Data: nearsocket_serve, nearsocket_replicas, nearsocket_tune (docs/fleet.md), nearsocket_timeout; allow_removals,
     accept_reload_risk, force. A host that is refused fails with one line and nothing written; the others go on.
     """
-    with _failing_alone(host):
-        target, options, waivers = _target(host)
+    with failing_alone(host):
+        target, options, waivers = target_of(host)
         leave = leave_of(options)
         first = FirstLook(checks.load([checks_folder, *options.nearsocket_checks]), waivers) if checks_folder else None
         snapshot = converge.survey(target, OpenConnection(host), options.nearsocket_timeout)
         made_by = record(options.nearsocket_inventory or _inventory(host.state), datetime.now(UTC))
         ready = converge.prepare(target, snapshot, made_by, leave, templates, part, first)
         if ready.order is None:
-            _say(host, f"generation {ready.installed.number} is in force and as it should be; 0 changes")
+            say(host, f"generation {ready.installed.number} is in force and as it should be; 0 changes")
         elif _shown(host, target, ready.order):
             serial = part in (None, Part.ENGINE)
             _carry_out(name=f"Nearsocket: {_title(part)}", target=target, order=ready.order, serial=serial, _serial=serial)
@@ -67,8 +67,8 @@ def remove_host(host: PyinfraHost) -> None:
 
 def _one_order(host: PyinfraHost, name: str, order_of: Callable[[schema.HostData], Order], serial: bool = False) -> None:
     """Carry out an order that rests on the data alone, shown before where a person is to see it."""
-    with _failing_alone(host):
-        target, options, _ = _target(host)
+    with failing_alone(host):
+        target, options, _ = target_of(host)
         order = converge.with_leave(order_of(options), leave_of(options))
         if _shown(host, target, order):
             _carry_out(name=name, target=target, order=order, serial=serial, _serial=serial)
@@ -80,7 +80,7 @@ def leave_of(options: schema.HostData) -> Leave:
 
 
 @contextlib.contextmanager
-def _failing_alone(host: PyinfraHost) -> Iterator[None]:
+def failing_alone(host: PyinfraHost) -> Iterator[None]:
     """An error about this host fails it with its line. pyinfra would end the run for every host, and show a traceback."""
     try:
         yield
@@ -91,7 +91,7 @@ def _failing_alone(host: PyinfraHost) -> Iterator[None]:
         raise
     except Exception as error:  # what nobody foresaw in a host's answer
         line = f"expected to plan for this host, found: {fault(error)}"
-    _say(host, line)
+    say(host, line)
     host.state.fail_hosts({host})
 
 
@@ -119,7 +119,7 @@ _failed: WeakKeyDictionary[State, str] = WeakKeyDictionary()
 def _apply(state: State, host: PyinfraHost, target: Target, order: Order, serial: bool) -> bool:
     """pyinfra's way of calling: whether it went well. `serial`: not at all where a host before it failed."""
     if serial and state in _failed:
-        _say(host, f"not touched: {_failed[state]} failed")
+        say(host, f"not touched: {_failed[state]} failed")
         return False
     good = _applied(host, target, order)
     if serial and not good:
@@ -131,13 +131,14 @@ def _applied(host: PyinfraHost, target: Target, order: Order) -> bool:
     try:
         outcome = converge.apply(target, OpenConnection(host), order)
     except NearsocketError as error:
-        _say(host, _line(error.message, error.hint))
+        say(host, _line(error.message, error.hint))
         return False
     _tell(host, outcome, False)
     return outcome.error is None
 
 
-def _target(host: PyinfraHost) -> tuple[Target, schema.HostData, tuple[Waiver, ...]]:
+def target_of(host: PyinfraHost) -> tuple[Target, schema.HostData, tuple[Waiver, ...]]:
+    """The host, its data, and the waivers that it brings. Raises UsageError."""
     data: dict[str, Any] = host.data.dict()
     target, entries = pyinfra_inventory.member(host.name, "ssh", list(host.groups), data, "pyinfra data")
     waivers = tuple(entry.waiver(entry.host or glob.escape(target.name)) for entry in entries)
@@ -173,13 +174,14 @@ def _tell(host: PyinfraHost, outcome: Outcome, diff: bool) -> None:
         f"{count} change{'' if count == 1 else 's'} {verb}, generation {outcome.previous or 'none'} to {outcome.number or 'none'}"
     )
     states = ", ".join(f"{unit} {now}" for unit, now in outcome.states.items())
-    _say(host, summary + (f"; {states}" if states and not outcome.dry else ""))
+    say(host, summary + (f"; {states}" if states and not outcome.dry else ""))
     click.echo(text.getvalue(), nl=False, err=True)
     if outcome.error and not outcome.dry:
-        _say(host, _line(outcome.error, outcome.hint))
+        say(host, _line(outcome.error, outcome.hint))
 
 
-def _say(host: PyinfraHost, line: str) -> None:
+def say(host: PyinfraHost, line: str) -> None:
+    """One line about the host."""
     click.echo(f"{host.print_prefix}{one_line(line)}", err=True)
 
 

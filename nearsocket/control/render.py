@@ -13,7 +13,7 @@ from nearsocket.control import container, start_record
 from nearsocket.model import cpulist, env_file, programs, systemd
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import File, Generation, Link, Manifest, Record, ReplicaEntry, UnitEntry, file
-from nearsocket.model.places import METRICS
+from nearsocket.model.places import HOLD_STARTS, METRICS
 from nearsocket.model.plan import tune
 from nearsocket.model.plan.make import slug
 from nearsocket.model.plan.values import Plan, ReplicaPlan
@@ -22,6 +22,7 @@ from nearsocket.model.text import one_line
 
 UNITS = "/etc/systemd/system"
 SYSCTL, TMPFILES = "/etc/sysctl.d/90-nearsocket.conf", "/etc/tmpfiles.d/nearsocket.conf"
+APT = "/etc/apt/apt.conf.d/99nearsocket"
 #: The proof's second look at what runs.
 WATCH = "nearsocket-watch"
 
@@ -169,6 +170,7 @@ def _unit(plan: Plan, replica: ReplicaPlan, mount_unit: str | None, made: _Made)
         description=f"Nearsocket replica {name}: {settings.engine.value} on GPUs {gpus_text}",
         mount_unit=mount_unit,
         model_path=systemd.path(settings.model, "model"),
+        hold_starts=HOLD_STARTS,
         why=_why(replica),
         gpus=systemd.assignment(programs.GPUS, gpu_words(replica.gate, container.gpu_names(replica))),
         run_binding=systemd.assignment(programs.RUN_BINDING, variables[programs.RUN_BINDING]),
@@ -234,6 +236,10 @@ def _tuning(plan: Plan, made: _Made) -> None:
     if plan.transparent_hugepages:
         text = made.fill("tmpfiles.d/nearsocket.conf.j2", head=head, reason=tune.THP_REASON, value=plan.transparent_hugepages)
         made.config(made.add("tmpfiles.d/nearsocket.conf", text), TMPFILES)
+    if plan.settings.tune.updates == tune.BLACKLIST:
+        text = made.fill("apt.conf.d/nearsocket.j2", head=head, reason=tune.UPDATES_REASON, names=tune.KEPT_BACK)
+        path = made.add("apt.conf.d/nearsocket", text)
+        made.links.append(Link(APT, f"{programs.CURRENT}/{path}", unit=False))
 
 
 def _head(host: str) -> str:

@@ -179,6 +179,10 @@ class HostData(BaseModel):
     keep_engines: bool = False
     lock_wait: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 60.0
     generation: Annotated[int, Field(ge=1)] | None = None
+    driver: Line | None = None
+    reboot_limit: Annotated[float, Field(ge=30, le=7200, allow_inf_nan=False)] = 1200.0
+    disturb: bool = False
+    accept_unknown: bool = False
 
 
 def read_data(data: Mapping[str, Any], where: str) -> HostData:

@@ -203,6 +203,7 @@ class TuneEntry(Strict):
     zone_reclaim_mode: Annotated[int, Field(ge=0, le=7)] | None = None
     swappiness: Annotated[int, Field(ge=0, le=200)] | None = None
     transparent_hugepages: Literal["always", "madvise", "never"] | None = None
+    updates: Literal["leave", "blacklist"] | None = None
 
 
 class ServingKeys(Strict):

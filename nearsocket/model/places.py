@@ -10,6 +10,11 @@ VAR = "/var/lib/nearsocket"
 #: The last verdict of each replica (`nearsocket.verdict/1`), and what its policy did.
 VERDICTS = f"{VAR}/verdicts"
 SUFFIX, SCHEMA = ".verdict.json", "nearsocket.verdict/1"
+#: A host's own earlier figures, one file a key (`nearsocket.baseline/1`).
+BASELINES = f"{VAR}/baselines"
+#: What a driver's upgrade keeps on the host, and the file that keeps replicas from starting before it is proven.
+REPROVISION = f"{VAR}/reprovision"
+HOLD_STARTS = f"{REPROVISION}/hold-starts"
 #: Where Prometheus text goes unless the fleet file names node_exporter's folder.
 METRICS = f"{VAR}/metrics"
 

@@ -178,12 +178,13 @@ class ReplicaSettings:
 
 @dataclass(frozen=True)
 class TuneSettings:
-    """Host-wide settings; None means: only audited, never written."""
+    """Host-wide settings; None means: only audited, never written. `updates`: `leave` or `blacklist`."""
 
     numa_balancing: Optional[int] = None
     zone_reclaim_mode: Optional[int] = None
     swappiness: Optional[int] = None
     transparent_hugepages: Optional[str] = None
+    updates: Optional[str] = None
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The program's entry on a server. `collect` and `survey` print one snapshot as JSON, `apply` reads an order and prints an outcome,
-`rollout-mark` writes down how far a rollout is here; `image` applies the patch kit or builds the image; `fingerprint`, `relief`,
+`rollout-mark` writes down how far a rollout is here; `reprovision` takes one step of a driver's upgrade; `image` applies
+the patch kit or builds the image; `fingerprint`, `relief`,
 `wait-health`, `wait-idle`, `verify` and `watch` are what units call; `verdicts` judges running replicas for a person; `probe`,
 `baseline` and `prefill` measure.
 """
@@ -19,7 +20,7 @@ from nearsocket.onhost import options
 EXIT_FAILED = 71
 USAGE = (
     "usage: collect [--timeout SECONDS] [--host NAME], survey (as collect) [--lock-wait SECONDS], apply [--holder WHO], "
-    "rollout-mark [--lock-wait SECONDS], fingerprint --replica NAME, "
+    "rollout-mark [--lock-wait SECONDS], reprovision, fingerprint --replica NAME, "
     "relief --replica NAME [--policy POLICY] [--nodes LIST] [--timeout SECONDS], "
     "wait-health --replica NAME [--url URL] [--timeout SECONDS], "
     "wait-idle --replica NAME --port PORT [--host HOST] [--timeout SECONDS], verify --replica NAME, watch, "
@@ -60,6 +61,12 @@ def _run(words: Sequence[str]) -> int:
         given = options.parse(rest, ("holder", "root"))
         outcome = entry.apply_order(sys.stdin.buffer.read(), given.get("holder", "nearsocket apply"), given.get("root", "/"))
         _write(outcome.to_json().encode("ascii"))
+        return 0
+    if action == "reprovision":
+        from nearsocket.onhost.reprovision import entry as reprovision
+
+        given = options.parse(rest, ("root",))
+        _write(reprovision.run(sys.stdin.buffer.read(), given.get("root", "/")).to_json().encode("ascii"))
         return 0
     if action == "rollout-mark":
         from nearsocket.model.rollout.progress import LARGEST_BYTES

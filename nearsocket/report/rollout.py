@@ -41,6 +41,12 @@ def show(report: RolloutReport, to: Console) -> None:
         to.print(line, soft_wrap=True)
 
 
+def show_host(host: HostReport, to: Console) -> None:
+    """Write one host's part."""
+    for line in _host(host, Pen.of(to), False):
+        to.print(line, soft_wrap=True)
+
+
 def host_line(host: HostReport, to: Console) -> Text:
     """One host in one line, as its turn ends."""
     return _head(host, Pen.of(to))

@@ -53,10 +53,13 @@ LogLevel VERBOSE
 """
         )
         subprocess.run([sshd, "-t", "-f", config], check=True, stderr=subprocess.DEVNULL)
+        self.command = [sshd, "-D", "-e", "-f", str(config)]
+        self.start()
+
+    def start(self) -> None:
+        """Listen, for the first time or again on the same port."""
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sshd, "-D", "-e", "-f", config], stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
-            )
+            self.process = subprocess.Popen(self.command, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
         self._await()
 
     def _await(self) -> None:

@@ -23,7 +23,7 @@ from nearsocket.model.settings import Hooks, OnFar, Relief, TuneSettings, Verify
 from nearsocket.model.start import from_json, gpu_words, start_env
 from nearsocket.onhost.verify import watch
 from tests.plan.hosts import asked, four_on_one_socket, replica
-from tests.plan.rendered import CASES, FOLDER, RECORD, TEMPLATES, made
+from tests.plan.rendered import CASES, FOLDER, RECORD, TEMPLATES, made, recipe
 from tests.plan.test_grammar import command_line, environment_file
 
 
@@ -242,3 +242,25 @@ def test_a_template_that_a_project_broke_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "systemd" / "replica.slice.j2").write_text("{{ nam }}")
     with pytest.raises(NearsocketError, match="'nam' is undefined"):
         render(wanted, RECORD, tmp_path)
+
+
+def test_updates_are_kept_from_what_gpus_depend_on_where_that_is_asked_for_and_the_audit_believes_it() -> None:
+    blacklist = dataclasses.replace(recipe(), tune=TuneSettings(updates="blacklist"))
+    generation = made(read.host(four_on_one_socket()), blacklist)
+    link = next(link for link in generation.manifest.links if link.path == "/etc/apt/apt.conf.d/99nearsocket")
+    assert (link.unit, link.target) == (False, "/etc/nearsocket/current/apt.conf.d/nearsocket")
+    assert "apt.conf.d/nearsocket" not in generation.manifest.reapply
+    written = text(generation, "apt.conf.d/nearsocket")
+    words = re.findall(r'"([^"]+)";', written)
+    for name in ("nvidia-driver-580-server", "libnvidia-compute-580", "linux-image-6.8.0-87-generic", "docker-ce", "containerd.io"):
+        assert any(re.match(word, name) for word in words), name
+    for name in ("openssh-server", "libc6", "linux-libc-dev"):
+        assert not any(re.match(word, name) for word in words), name
+    for settings in (recipe(), dataclasses.replace(recipe(), tune=TuneSettings(updates="leave"))):
+        assert "apt.conf.d/nearsocket" not in made(read.host(four_on_one_socket()), settings).contents
+
+
+def test_where_there_is_no_apt_the_blacklist_is_refused() -> None:
+    other = dataclasses.replace(read.host(four_on_one_socket()), os_id="rocky")
+    refused = plan(other, dataclasses.replace(recipe(), tune=TuneSettings(updates="blacklist"))).refusals
+    assert [refusal.reason for refusal in refused] == ["tune: updates: blacklist is a setting of apt's, and this host is rocky"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from nearsocket.control.firstlook import FirstLook
 from nearsocket.control.rollout import record
 from nearsocket.control.rollout.job import Done, Job, Judged, Place, Ready, Seen
 from nearsocket.control.transport import TransportError
+from nearsocket.control.verify import HostVerdicts
 from nearsocket.model import networkfs, verdict
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.finding import Status
@@ -62,7 +63,7 @@ class Site(Job[Prepared]):
             digest=installed.digest,
             fingerprint=manifest.fingerprint,
             replicas=tuple(replica.name for replica in manifest.replicas if replica.name not in waiting),
-            before=_last_verdicts(host),
+            before=last_verdicts(host),
             loads=networkfs.sources(host.mounts, (replica.model for replica in manifest.replicas)),
         )
         return self._foreseen(place, ready) if ahead and prepared.order else ready
@@ -106,17 +107,21 @@ class Site(Job[Prepared]):
     def verify(self, place: Place, ready: Ready[Prepared]) -> Judged:
         """What runs now, judged as its starts were."""
         found = verify.one(place.target, place.way, self.timeout_s, None, place.children)
-        proofs = {one.replica: proof.brief(one) for one in found.verdicts}
-        proofs |= {one.replica: Proof(one_line(one.reason, 300), Status.UNKNOWN) for one in found.silent}
-        waiting = _waiting(ready.work)
-        problems = [proof.told(one) for one in found.findings]
-        problems += [
-            f"replica {one.replica}: no proof, {one_line(one.reason, 200)}" for one in found.silent if one.replica not in waiting
-        ]
-        problems += [said for one in found.verdicts if (said := proof.problem(one, self.accept_unknown))]
-        if not problems and found.reason and ready.replicas:
-            problems = [one_line(found.reason, 200)]
-        return Judged(proofs, "; ".join(problems) or None)
+        return judged(found, ready.replicas, _waiting(ready.work), self.accept_unknown)
+
+
+def judged(found: HostVerdicts, replicas: Sequence[str], waiting: Set[str], accept_unknown: bool) -> Judged:
+    """A host's verdicts as a rollout takes them. `waiting`: replicas of which there is nothing to prove yet. Pure."""
+    proofs = {one.replica: proof.brief(one) for one in found.verdicts}
+    proofs |= {one.replica: Proof(one_line(one.reason, 300), Status.UNKNOWN) for one in found.silent}
+    problems = [proof.told(one) for one in found.findings]
+    problems += [
+        f"replica {one.replica}: no proof, {one_line(one.reason, 200)}" for one in found.silent if one.replica not in waiting
+    ]
+    problems += [said for one in found.verdicts if (said := proof.problem(one, accept_unknown))]
+    if not problems and found.reason and replicas:
+        problems = [one_line(found.reason, 200)]
+    return Judged(proofs, "; ".join(problems) or None)
 
 
 def done(outcome: Outcome, units: Mapping[str, str]) -> Done:
@@ -140,7 +145,7 @@ def _units(outcome: Outcome) -> dict[str, float]:
     return {step.removeprefix("unit "): took for step, took in outcome.timings.items() if step.startswith("unit ")}
 
 
-def _last_verdicts(host: Host) -> dict[str, Proof]:
+def last_verdicts(host: Host) -> dict[str, Proof]:
     """What each replica's last proof said, as far as the host kept it."""
     found = {}
     for entry in entries(host, "verdicts"):

@@ -21,6 +21,14 @@ REASONS: Mapping[str, str] = {
 }
 THP = "transparent_hugepage"
 THP_REASON = "how large pages are given; madvise leaves the choice to programs"
+BLACKLIST = "blacklist"
+UPDATES_REASON = "a driver, kernel or container runtime that upgrades by itself takes the GPUs from what starts next"
+#: What unattended-upgrades leaves alone then: regular expressions at the beginning of a name.
+KEPT_BACK = (
+    *("nvidia-", "libnvidia-", "libcuda1", "cuda-drivers", "firmware-nvidia-"),
+    *("linux-image-", "linux-headers-", "linux-modules-", "linux-generic", "linux-image$"),
+    *("docker", "containerd", "runc", "podman"),
+)
 
 
 @dataclass(frozen=True)
@@ -62,4 +70,9 @@ def tune(host: Host, wanted: TuneSettings) -> Tuning:
     if thp is not None:
         now = files(host, "kernel.mm").get("transparent_hugepage/enabled", "not known").strip()
         decisions.append(Decision(THP, thp, f"{THP_REASON} (now {one_line(now, 40)})"))
+    if wanted.updates == BLACKLIST:
+        decisions.append(Decision("unattended upgrades", "without what GPUs depend on", UPDATES_REASON))
+        if host.os_id not in ("debian", "ubuntu"):
+            reason = f"tune: updates: blacklist is a setting of apt's, and this host is {one_line(host.os_id or 'not known', 40)}"
+            refusals.append(Refusal(host.name, reason, "leave it out, or lock the packages: dnf versionlock add"))
     return Tuning(written, thp, tuple(decisions), tuple(refusals))

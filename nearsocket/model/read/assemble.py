@@ -13,7 +13,7 @@ from nearsocket.model.snapshot import Snapshot
 
 #: Sources whose data is a list; all others with data are maps.
 _LISTS = frozenset(
-    {"containers", "containers.scopes", "images", "dev.char", "units", "timers", "processes", "nccl.logs", "verdicts"}
+    {"containers", "containers.scopes", "images", "dev.char", "units", "timers", "processes", "nccl.logs", "verdicts", "baselines"}
 )
 #: Sources that are one text.
 _TEXTS = frozenset(

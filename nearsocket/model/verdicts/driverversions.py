@@ -23,8 +23,13 @@ REBOOT = "sudo reboot  # after the engines are stopped: the new module loads wit
 
 def driver_packages(host: Host) -> tuple[Package, ...]:
     """The installed packages that carry the driver, by name."""
-    installed = (p for p in host.packages if p.status[1:2] == "i" and _DRIVER_PACKAGE.match(p.name))
+    installed = (p for p in host.packages if p.status[1:2] == "i" and is_driver(p.name))
     return tuple(sorted((p for p in installed if package_version(p)), key=lambda p: p.name))
+
+
+def is_driver(name: str) -> bool:
+    """Whether a package of that name is of the driver's core: module, user libraries, tools."""
+    return _DRIVER_PACKAGE.match(name) is not None
 
 
 def package_version(package: Package) -> Optional[str]:

@@ -35,6 +35,7 @@ from nearsocket.onhost.apply import (
     startproof,
     state,
     steps,
+    upgrading,
     values,
     work,
 )
@@ -99,6 +100,8 @@ def _locked(
     holder: str,
     prober: Optional[Prober],
 ) -> Outcome:
+    if not order.dry and not order.remove and order.part is not Part.IMAGE:
+        upgrading.refuse(tree)
     if order.remove:
         return _left(order, tree, systemctl, clock, look, holder)
     job = dataclasses.replace(_job(order, program, tree, systemctl), prober=prober)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nearsocket.onhost.collect import (
+    baselines,
     containers,
     defined,
     driver,
@@ -63,6 +64,7 @@ JOBS = (
     Job("tuned", kernel.tuned),
     Job("generation", generation.generation),
     Job("verdicts", verdicts.verdicts),
+    Job("baselines", baselines.baselines),
     Job("units", units.units, 18),
     Job("units.at-rest", defined.units_at_rest, 18),
     Job("timers", units.timers),

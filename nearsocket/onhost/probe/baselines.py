@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Optional
 
+from nearsocket.model import places
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.probe import baseline
 from nearsocket.model.text import one_line
@@ -14,7 +15,7 @@ from nearsocket.onhost import options
 from nearsocket.onhost.apply import disk
 from nearsocket.onhost.apply.tree import Tree
 
-FOLDER = "/var/lib/nearsocket/baselines"
+FOLDER = places.BASELINES
 _DIGEST = re.compile(r"[0-9a-f]{32}\Z")
 _LARGEST = 1 << 20
 

@@ -11,7 +11,10 @@ import pytest
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.probe.baseline import Baseline, Key
 from nearsocket.model.probe.series import Series
+from nearsocket.model.snapshot import SourceStatus
 from nearsocket.onhost.apply.tree import Tree
+from nearsocket.onhost.collect import baselines as collected
+from nearsocket.onhost.collect.files import Context
 from nearsocket.onhost.probe import baselines
 
 KEY = Key("sha256:ab", "595.45", "2.30.7", "engine", "nccl", ("0000:c1:00.0",))
@@ -53,3 +56,12 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
 def test_keeping_reads_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(MADE.to_json().encode())))
     assert baselines.main(["--digest", KEY.digest, "--keep", "yes"], Tree(tmp_path)) == MADE.to_json().encode()
+
+
+def test_a_snapshot_takes_the_kept_ones_along_and_follows_no_link(tmp_path: Path) -> None:
+    assert collected.baselines(Context(tmp_path)).status is SourceStatus.ABSENT
+    baselines.keep(Tree(tmp_path), KEY.digest, MADE.to_json().encode())
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "var/lib/nearsocket/baselines/other.json").symlink_to(tmp_path / "secret")
+    found = collected.baselines(Context(tmp_path))
+    assert (found.data, found.reason) == ([MADE.to_json()], "1 of 2 baselines were not read")

@@ -1,0 +1,228 @@
+"""The job `reprovision`: one host's driver upgraded, rebooted, proven, its replicas started one by one; or all of it taken back."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from nearsocket.control import converge, snapshots, verify
+from nearsocket.control.reprovision import ask, measuring
+from nearsocket.control.reprovision.ask import HostLost
+from nearsocket.control.rollout import record, site
+from nearsocket.control.rollout.job import Done, Job, Judged, Place, Ready, Seen
+from nearsocket.control.target import Way
+from nearsocket.control.transport import TransportError, Trouble
+from nearsocket.model.check import Check
+from nearsocket.model.driver import transaction
+from nearsocket.model.driver.orders import Action, Answer, Order, State
+from nearsocket.model.driver.preflight import Grade
+from nearsocket.model.errors import NearsocketError, UsageError
+from nearsocket.model.rollout.progress import Progress
+from nearsocket.model.snapshot import Snapshot
+from nearsocket.model.text import one_line
+
+_AWAY = (Trouble.UNREACHABLE, Trouble.REFUSED, Trouble.TIMEOUT, Trouble.SSH)
+_PAUSE_S = 2.0
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """One host's: the host as it was read, what is left of an upgrade that was begun, and the version before."""
+
+    before: Snapshot
+    state: State | None
+    frm: str | None
+    replicas: tuple[str, ...]
+
+
+def target_version(word: str | None) -> str:
+    """The version that was asked for. Raises UsageError for anything else."""
+    if word is None or not transaction.TARGET.match(word):
+        raise UsageError(f"--driver: expected a driver's version such as 580.105.08, found {one_line(str(word), 60)}")
+    return word
+
+
+@dataclass(frozen=True)
+class Reprovision(Job[Upgrade]):
+    """To the driver `to`. `checks`: what the host is compared by, before against after."""
+
+    to: str
+    by: str
+    checks: tuple[Check, ...]
+    timeout_s: float = 60.0
+    reboot_limit_s: float = 1200.0
+    accept_unknown: bool = False
+    disturb: bool = False
+    override_freeze: str | None = None
+    check: bool = False
+    name: str = "reprovision"
+    clock: Callable[[], float] = time.monotonic
+    pause: Callable[[float], None] = time.sleep
+
+    def survey(self, place: Place, wait_s: float) -> Seen:
+        """The snapshot, with what an earlier rollout left. A host that may be in the middle of its reboot is waited for."""
+        if place.target.way is not Way.SSH:
+            raise UsageError(f"{place.target.name}: expected a host over SSH, found this machine: it cannot outlive its own reboot")
+        end = self.clock() + min(wait_s, self.reboot_limit_s)
+        while True:
+            try:
+                snapshot = converge.survey(place.target, place.way, self.timeout_s, place.children, wait_s)
+                return Seen(snapshot, record.left(snapshot))
+            except TransportError as error:
+                if error.trouble not in _AWAY or self.clock() >= end or wait_s < self.reboot_limit_s:
+                    raise
+                self.pause(_PAUSE_S)
+
+    def prepare(self, place: Place, seen: Seen, ahead: bool) -> Ready[Upgrade]:
+        """What is left to do; `ahead`: looked at, fetched and tried on the host, before anything is stopped anywhere."""
+        now = self._step(place, Action.STATUS, "status")
+        state = now.state if now.state and now.state.unfinished else None
+        if state is not None and state.to != self.to:
+            raise NearsocketError(
+                f"expected no other upgrade under way, found one to {state.to} by {state.by} ({state.phase.value})",
+                f"finish it: --driver {state.to} --resume",
+            )
+        goal = transaction.upstream(self.to)
+        pending = state is not None or now.loaded != goal or now.installed not in (goal, None)
+        before = site.last_verdicts(snapshots.parsed(seen.snapshot, place.target.near))
+        work = Upgrade(seen.snapshot, state, state.frm if state else now.loaded, now.replicas)
+        ready = Ready(self.to, now.loaded, pending, work, digest=now.loaded, replicas=now.replicas, before=before)
+        if not pending or not ahead:
+            return ready
+        if state is not None:
+            return dataclasses.replace(ready, changes=(f"go on with the upgrade to {state.to}, {state.phase.value}",))
+        return self._tried(place, ready)
+
+    def _tried(self, place: Place, ready: Ready[Upgrade]) -> Ready[Upgrade]:
+        """Raises NearsocketError where something forbids to begin."""
+        seen = self._step(place, Action.PREFLIGHT if self.check else Action.REHEARSE, "preflight")
+        if seen.stops:
+            first, more = seen.stops[0], len(seen.stops) - 1
+            text = "; ".join(f"{look.check}: {look.text}" for look in seen.stops)
+            hint = first.hint or "look at the host"
+            raise NearsocketError(one_line(text, 600), f"{hint}" + (f" (and {more} more)" if more else ""))
+        changes = [f"install {word}" for word in seen.words]
+        changes += ["reboot", *(f"restart replica {name}" for name in ready.replicas)]
+        notes = tuple(str(look) for look in seen.looks if look.grade is Grade.WARN)
+        return dataclasses.replace(ready, changes=tuple(changes), notes=notes)
+
+    def carry_out(self, place: Place, ready: Ready[Upgrade], progress: Progress) -> Done:
+        """All steps, each journaled on the host; a replica starts once the driver is proven and as fast as it was."""
+        record.mark(place, progress)
+        state = ready.work.state
+        if state is not None and state.back:
+            done = self._going(place, ready, progress, (Action.BACK,), forward=False)
+            return (
+                done
+                if done.error
+                else self._failed(ready, done.now, f"it was on the way back to {state.frm}, and is there now", False)
+            )
+        return self._going(place, ready, progress, (Action.PREPARE, Action.UPGRADE), forward=True)
+
+    def roll_back(self, place: Place, ready: Ready[Upgrade], progress: Progress) -> Done:
+        """The packages before, a reboot, the same proofs, the replicas."""
+        record.mark(place, progress)
+        return self._going(place, ready, progress, (Action.BACK,), forward=False)
+
+    def _going(self, place: Place, ready: Ready[Upgrade], progress: Progress, first: Sequence[Action], forward: bool) -> Done:
+        id = ready.work.state.id if ready.work.state else progress.id
+        notes: list[str] = []
+        touched, now = ready.work.state is not None, ready.current
+        order = Order(Action.STATUS, id, self.by, self.to)
+        try:
+            for action in first:
+                answer = self._step(place, action, id)
+                touched = touched or answer.touched
+                notes += answer.notes
+            note = ask.reboot(place, order, self.reboot_limit_s, self.clock, self.pause)
+            notes += [note] if note else []
+            proven = self._step(place, Action.AFTER, id)
+            now = proven.loaded
+            notes += proven.notes
+            begun = proven.state.started if proven.state else ()
+            if forward and begun:
+                notes.append("replicas were started before the client was gone: all-reduces were measured then, if at all")
+            elif forward:
+                notes += measuring.compared(place, ready.work.before, ready.work.frm, self.timeout_s, self.disturb)
+            did, took = self._start(place, ready, id, forward)
+            notes += measuring.changes(place, ready.work.before, self.checks, self.timeout_s) if forward else []
+        except HostLost as error:
+            return Done(None, notes=tuple(notes), error=error.message, hint=error.hint, lost=True)
+        except _Failed as failed:
+            return self._failed(ready, now, failed.message, touched or failed.touched, notes, failed.hint)
+        except TransportError as error:
+            hint = f"{error.hint}; the step there ends by itself: --resume goes on with what it came to"
+            return Done(None, notes=tuple(notes), error=error.message, hint=hint, lost=True)
+        except NearsocketError as error:
+            return self._failed(ready, now, error.message, touched, notes, error.hint)
+        return Done(now, ready.changes, tuple(notes), did, took)
+
+    def _start(self, place: Place, ready: Ready[Upgrade], id: str, forward: bool) -> tuple[Mapping[str, str], Mapping[str, float]]:
+        """One after another. The first that is not proven stops those behind it; on the way back every replica is to come up."""
+        did: dict[str, str] = {}
+        took: dict[str, float] = {}
+        wrong: list[_Failed] = []
+        for replica in ready.replicas:
+            try:
+                answer = self._step(place, Action.START, id, replica, accept_unknown=self.accept_unknown or not forward)
+            except _Failed as failed:
+                if forward:
+                    raise
+                wrong.append(failed)
+                continue
+            if not answer.notes:
+                did[replica], took[replica] = "restarted", answer.took_s
+        if wrong:
+            raise wrong[0]
+        return did, took
+
+    def _step(self, place: Place, action: Action, id: str, replica: str | None = None, accept_unknown: bool = False) -> Answer:
+        """One step. Raises _Failed where the host says why not, TransportError."""
+        wait_s = 0.0 if action in (Action.STATUS, Action.PREFLIGHT) else 60.0
+        order = Order(
+            action,
+            id,
+            self.by,
+            self.to,
+            self.disturb,
+            replica,
+            accept_unknown,
+            wait_s,
+            place.target.freeze,
+            self.override_freeze,
+        )
+        answer = ask.step(place, order)
+        if answer.error is not None:
+            raise _Failed(answer.error, answer.hint, answer.touched)
+        return answer
+
+    def _failed(
+        self,
+        ready: Ready[Upgrade],
+        now: str | None,
+        message: str,
+        touched: bool,
+        notes: Sequence[str] = (),
+        hint: str | None = None,
+    ) -> Done:
+        return Done(now, ready.changes, tuple(notes), error=message, hint=hint, touched=touched)
+
+    def verify(self, place: Place, ready: Ready[Upgrade]) -> Judged:
+        """What runs now, judged as its starts were; where all is well, what was kept for the way back goes."""
+        found = verify.one(place.target, place.way, self.timeout_s, None, place.children)
+        judged = site.judged(found, ready.replicas, frozenset(), self.accept_unknown)
+        if judged.problem is None:
+            now = self._step(place, Action.STATUS, "status")
+            if now.state is not None and now.state.unfinished:
+                self._step(place, Action.FINISH, now.state.id)
+        return judged
+
+
+class _Failed(NearsocketError):
+    """The host says why a step failed. `touched`: something was changed there by then."""
+
+    def __init__(self, message: str, hint: str | None, touched: bool) -> None:
+        super().__init__(message, hint)
+        self.touched = touched

@@ -1,0 +1,92 @@
+"""What an upgrade is judged by beside the proofs: all-reduces against the driver before, and the host against what it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+from nearsocket.control import audit, converge
+from nearsocket.control.audit import Manner
+from nearsocket.control.probe.bases import Wish
+from nearsocket.control.probe.measure import AllreduceWish, Reading, measure
+from nearsocket.control.rollout.job import Place
+from nearsocket.model.check import Check
+from nearsocket.model.compare import figures
+from nearsocket.model.compare.make import compare
+from nearsocket.model.compare.values import Change, Grade
+from nearsocket.model.errors import NearsocketError
+from nearsocket.model.finding import Finding, Status, not_applicable
+from nearsocket.model.probe import baseline, planning, sizes
+from nearsocket.model.probe.baseline import Baseline
+from nearsocket.model.probe.report import ProbeReport
+from nearsocket.model.report import HostReport
+from nearsocket.model.snapshot import Snapshot
+from nearsocket.model.text import one_line
+
+#: Changes that are shown among a host's notes; `nearsocket compare` has all.
+_SHOWN = 8
+#: Seconds for one start of ranks.
+_LIMIT_S = 600.0
+
+
+def compared(place: Place, before: Snapshot, frm: str | None, timeout_s: float, disturb: bool = False) -> list[str]:
+    """Measure every replica's all-reduces, before it starts, and hold them against the figures kept with the driver before: the new
+    one has none. Notes. Raises NearsocketError where sums are wrong, or it is slower beyond the noise.
+    """
+    served = place.target.settings.replicas if place.target.settings else ()
+    if not served:
+        return ["nothing is served there: no all-reduce was measured"]
+    known = figures.from_values(before.data("baselines"))
+    # What was not measured then has nothing to be held against.
+    kept = tuple(sorted({one.size_bytes for had in known for one in had.sizes})) or sizes.DEFAULT
+    wishes = [
+        Wish(backend, sizes=kept, limit_s=_LIMIT_S, replicas=tuple(one.name for one in served if one.probe.backend is backend))
+        for backend in dict.fromkeys(one.probe.backend for one in served)
+    ]
+    reading = Reading(timeout_s, disturb=disturb)
+    notes = []
+    found = (measure(place.target, wish, reading, AllreduceWish(), place.children) for wish in wishes)
+    for report in itertools.chain.from_iterable(found):
+        bad = next((finding for finding in report.findings if finding.status is Status.FAIL), None)
+        if bad is not None:
+            raise NearsocketError(f"replica {report.subject}: {bad.id} {bad.status.value}: {bad.summary}", bad.remedy)
+        judged = _against(report, known, frm)
+        if judged.status in (Status.FAIL, Status.WARN):
+            raise NearsocketError(
+                f"replica {report.subject}: all-reduces are slower than with the driver before: {judged.summary}",
+                "another driver; where the change is meant: nearsocket probe allreduce --keep-baseline, then again",
+            )
+        notes.append(one_line(f"replica {report.subject}: all-reduces {judged.summary}", 300))
+    return notes
+
+
+def _against(report: ProbeReport, known: Sequence[Baseline], frm: str | None) -> Finding:
+    """The newest figures of the same GPUs, image, NCCL and host, with the driver before or an earlier one."""
+    key = report.key
+    series = report.tables.get(planning.CONFIGURED, ())
+    if key is None:
+        return not_applicable(report.subject, "measured, not compared: the ranks did not tell which NCCL they ran")
+    same = [one for one in known if dataclasses.replace(one.key, driver="") == dataclasses.replace(key, driver="")]
+    mine = sorted(same, key=lambda one: (one.key.driver == frm, one.kept_at))
+    return baseline.judge(report.subject, mine[-1].key if mine else key, series, mine[-1] if mine else None)
+
+
+def changes(place: Place, before: Snapshot, checks: tuple[Check, ...], timeout_s: float) -> list[str]:
+    """What is another than before the upgrade, regressions first, as notes. Where that cannot be had, a note says so."""
+    try:
+        after = converge.survey(place.target, place.way, timeout_s, place.children)
+        manner = Manner(checks=checks)
+        sides: list[HostReport] = [audit.judged(place.target, snapshot, manner) for snapshot in (before, after)]
+    except NearsocketError as error:
+        return [one_line(f"not compared with the host before: {error.message}", 300)]
+    found = compare([sides[0]], [sides[1]], {}, {}).hosts[0].changes
+    told = [_told(change) for change in found if change.grade is not Grade.CHANGED][:_SHOWN]
+    told += [_told(change) for change in found if change.grade is Grade.CHANGED][: _SHOWN - len(told)]
+    more = len(found) - len(told)
+    return [*told, *([f"{more} more changes: nearsocket compare"] if more > 0 else [])]
+
+
+def _told(change: Change) -> str:
+    what = f"{change.id} of {change.subject}" if change.id else f"{change.subject}, {change.what}"
+    return one_line(f"{change.grade.value}: {what}: {change.before or 'none'} -> {change.after or 'none'}", 300)

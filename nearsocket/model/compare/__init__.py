@@ -1,0 +1,1 @@
+"""What changed on a host between two snapshots: hardware, versions, parameters, placement, figures. Pure."""

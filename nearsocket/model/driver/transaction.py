@@ -1,0 +1,121 @@
+"""One transaction to a driver's version: what it names, what apt says that it would do, and what of that is refused. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from nearsocket.model.driver import family as families
+from nearsocket.model.driver.family import Family
+from nearsocket.model.host import Package
+from nearsocket.model.verdicts import driverversions
+
+#: A driver's version: 580.105.08, or a package's whole one such as 580.105.08-0ubuntu1.
+TARGET = re.compile(r"(?:\d+:)?\d{3,}\.\d+(?:\.\d+)?(?:-[0-9A-Za-z.+~]+)?\Z")
+_MADISON = re.compile(r"^\s*(\S+)\s*\|\s*(\S+)\s*\|", re.MULTILINE)
+_INSTALL = re.compile(r"^Inst (\S+?)(?::\S+)? (?:\[([^\]]+)\] )?\((\S+)", re.MULTILINE)
+_REMOVE = re.compile(r"^(?:Remv|Purg) (\S+?)(?::\S+)?(?= |$)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """Package and full version, all or nothing. `missing`: members that no repository offers at the version.
+
+    `along`: the distribution's built modules, named without a version: apt takes those that fit.
+    """
+
+    wanted: tuple[tuple[str, str], ...]
+    along: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What apt-get install is given."""
+        return (*(f"{name}={version}" for name, version in self.wanted), *self.along)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What apt-get -s says: package to its old (None: new) and its new version, and what would be removed."""
+
+    installs: Mapping[str, tuple[Optional[str], str]] = field(default_factory=dict)
+    removes: tuple[str, ...] = ()
+
+
+def fits(version: str, target: str) -> bool:
+    """Whether a package's version is the target: as a whole, or by its upstream part."""
+    return version == target or driverversions.package_version(Package("", version, "")) == target
+
+
+def offered(madison: str) -> dict[str, tuple[str, ...]]:
+    """Package to the versions that repositories offer, newest first, of `apt-cache madison` (`name | version | source`)."""
+    found: dict[str, list[str]] = {}
+    for name, version in _MADISON.findall(madison):
+        if version not in found.setdefault(name, []):
+            found[name].append(version)
+    return {name: tuple(versions) for name, versions in found.items()}
+
+
+def candidates(family: Family, target: str) -> tuple[str, ...]:
+    """Every name that a member may have at the target, to ask apt about."""
+    return tuple(dict.fromkeys(name for member in family.named for name in families.renamed(member.name, upstream(target))))
+
+
+def upstream(target: str) -> str:
+    """The driver's own version in a target."""
+    return driverversions.package_version(Package("", target, "")) or target
+
+
+def make(family: Family, target: str, offers: Mapping[str, Sequence[str]]) -> Transaction:
+    """The transaction that takes every member to the target. Where one full version is offered for all, that one is taken:
+
+    two repositories name and build the same driver differently, and their packages must not mix.
+    """
+    choices: dict[str, list[tuple[str, str]]] = {}
+    for member in family.named:
+        names = families.renamed(member.name, upstream(target))
+        choices[member.name] = [(name, v) for name in names for v in offers.get(name, ()) if fits(v, target)]
+    missing = tuple(member for member, pairs in choices.items() if not pairs)
+    every = [{version for _, version in pairs} for pairs in choices.values() if pairs]
+    common = set.intersection(*every) if every else set()
+    wanted: dict[str, str] = {}
+    for pairs in choices.values():
+        if pairs:
+            name, version = next(((n, v) for n, v in pairs if v in common), pairs[0])
+            wanted[name] = version
+    along = tuple(
+        name
+        for package in family.prebuilt
+        for name in families.renamed(package.name, upstream(target))[:1]
+        if name in offers or name == package.name
+    )
+    return Transaction(tuple(sorted(wanted.items())), along, missing)
+
+
+def simulated(text: str) -> Simulation:
+    """The lines `Inst name [old] (new ...)` and `Remv name` of apt-get -s."""
+    installs = {name: (old or None, new) for name, old, new in _INSTALL.findall(text)}
+    return Simulation(installs, tuple(dict.fromkeys(_REMOVE.findall(text))))
+
+
+def refusals(simulation: Simulation, wanted: Transaction, family: Family, holds: Iterable[str]) -> tuple[str, ...]:
+    """What of a simulation is not what was asked for, a line each: a foreign package removed or its hold broken, a member left."""
+    own, held = family.names | {name for name, _ in wanted.wanted}, set(holds)
+    left = [
+        f"{name} would stay as it is instead of {version}"
+        for name, version in wanted.wanted
+        if simulation.installs.get(name, (None, ""))[1] != version and not _is_at(family, name, version)
+    ]
+    foreign = [name for name in (*simulation.installs, *simulation.removes) if name not in own]
+    broken = [f"{name} is held, and the transaction changes it" for name in foreign if name in held]
+    removed = [f"{name} would be removed" for name in simulation.removes if name not in held and name not in family.names]
+    # A member may go only where another branch's package takes its place, or with the version in its name.
+    named = {package.name for package in family.named}
+    gone = [f"{name} would be removed" for name in simulation.removes if name in named and name in dict(wanted.wanted)]
+    return (*broken, *removed, *gone, *left)
+
+
+def _is_at(family: Family, name: str, version: str) -> bool:
+    return any(package.name == name and package.version == version for package in (*family.members, *family.split))

@@ -1,0 +1,127 @@
+"""After the boot: one version everywhere, NVML answers, CDI's files are there, and what engines compiled before is cleared."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Sequence
+from typing import Optional
+
+from nearsocket.model.errors import NearsocketError
+from nearsocket.model.finding import Status
+from nearsocket.model.host import Host
+from nearsocket.model.text import one_line
+from nearsocket.model.verdicts import driverversions
+from nearsocket.model.verdicts.reading import files, listed, refused, why
+from nearsocket.onhost.apply import disk
+from nearsocket.onhost.apply.tree import Tree
+from nearsocket.onhost.collect.command import CommandTimeout
+from nearsocket.onhost.reprovision import apt as apts
+from nearsocket.onhost.reprovision import facts
+from nearsocket.onhost.reprovision.apt import Apt
+
+_GENERATE_S = 120.0
+_HOST_PATH = re.compile(r"[\"']?hostPath[\"']?:\s*[\"']?([^\"'\s,}]+)")
+_LIBRARY = re.compile(r"\.so\.(\d{3,}\.\d+(?:\.\d+)?)\b")
+
+
+def versions(host: Host, goal: str, gpus: int) -> None:
+    """Raises NearsocketError where module, library or NVML are another version, or GPUs are gone."""
+    found = driverversions.judge_versions(host)
+    if host.driver.module_loaded != goal or found.status not in (Status.PASS,):
+        loaded = host.driver.module_loaded or "none"
+        said = found.summary if host.driver.module_loaded == goal else f"the module in memory is {loaded}"
+        raise NearsocketError(f"expected the driver {goal} everywhere, found: {said}", "nvidia-smi; dmesg | grep -i nvrm")
+    if refused(host, "nvml") or not host.source("nvml").ok:
+        raise NearsocketError(f"expected NVML to answer, found: {why(host, 'nvml')}", "nvidia-smi")
+    seen = sum(gpu.index is not None for gpu in host.gpus)
+    if seen < gpus:
+        raise NearsocketError(f"expected NVML to name {gpus} GPUs as before, found {seen}", "dmesg | grep -i -E 'nvrm|xid'")
+
+
+def containers(tree: Tree, apt: Apt, host: Host, goal: str) -> tuple[str, ...]:
+    """CDI's specifications name files that are there, made anew where they are of another version; notes.
+
+    Raises NearsocketError, OSError, CommandTimeout.
+    """
+    notes = []
+    specs = {path: text for path, text in files(host, "cdi").items() if "nvidia.com/gpu" in text}
+    for path, text in sorted(specs.items()):
+        stale = {version for version in _LIBRARY.findall(text) if version != goal}
+        missing = _missing(tree, text)
+        if not stale and not missing:
+            continue
+        try:
+            said = apt.run(
+                ["sh", "-c", 'exec "$@" 2>&1', "sh", "nvidia-ctk", "cdi", "generate", f"--output={tree.at(path)}"], _GENERATE_S
+            )
+        except FileNotFoundError:
+            raise NearsocketError(
+                f"expected {path} to name files that are there, found {listed(missing[:2]) or listed(stale)}, and no nvidia-ctk",
+                "install nvidia-container-toolkit, or make the file anew",
+            ) from None
+        if said.code:
+            raise NearsocketError(
+                f"expected nvidia-ctk to make {path} anew, found: {apts.problem(said)}", "nvidia-ctk cdi generate"
+            )
+        missing = _missing(tree, disk.read(tree.at(path), 4 << 20).decode("utf-8", "replace"))
+        if missing:
+            raise NearsocketError(f"expected {path} to name files that are there, found none at {listed(missing[:3])}")
+        notes.append(f"{path} was made anew")
+    return tuple(notes)
+
+
+def _missing(tree: Tree, spec: str) -> list[str]:
+    """Files that a specification mounts and that are not on the host; folders in /run come and go."""
+    paths = dict.fromkeys(path for path in _HOST_PATH.findall(spec) if path.startswith("/") and not path.startswith("/run/"))
+    return [path for path in paths if not tree.at(path).exists()]
+
+
+def clear(tree: Tree, folders: Sequence[str]) -> tuple[str, ...]:
+    """Empty these folders; what was cleared. A folder that has a link on its way stays as it is. Raises OSError."""
+    notes = []
+    for path in folders:
+        if _plain(tree, path):
+            entries = list(os.scandir(tree.at(path)))
+            for entry in entries:
+                at = tree.at(path) / entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    disk.remove_tree(at)
+                    continue
+                at.unlink()
+            if entries:
+                notes.append(one_line(f"cleared what was compiled in {path}", 200))
+    return tuple(notes)
+
+
+def _plain(tree: Tree, path: str) -> bool:
+    """Whether every part of the path is a folder and no link."""
+    at: Optional[str] = ""
+    for part in path.strip("/").split("/"):
+        at = f"{at}/{part}"
+        try:
+            kind = os.lstat(tree.at(at)).st_mode
+        except OSError:
+            return False
+        if not stat.S_ISDIR(kind):
+            return False
+    return True
+
+
+def look(tree: Tree, apt: Apt, goal: str, gpus: int) -> tuple[str, ...]:
+    """The whole proof of this boot; notes. Raises NearsocketError, OSError, CommandTimeout."""
+    host = facts.host_now(tree)
+    versions(host, goal, gpus)
+    try:
+        return containers(tree, apt, host, goal)
+    except CommandTimeout as error:
+        raise NearsocketError(f"expected nvidia-ctk to answer, found: {one_line(str(error), 200)}") from None
+
+
+def loaded(tree: Tree) -> Optional[str]:
+    """The version of the module in memory; None where none is loaded."""
+    try:
+        return tree.at("/sys/module/nvidia/version").read_text(encoding="ascii", errors="replace").strip() or None
+    except OSError:
+        return None

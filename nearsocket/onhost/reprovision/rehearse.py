@@ -1,0 +1,111 @@
+"""What can be tried while everything still serves: the packages fetched, the way back fetched too, DKMS's module built aside."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Optional
+
+from nearsocket.model.driver.preflight import Grade, Look
+from nearsocket.model.host import Package
+from nearsocket.model.text import one_line
+from nearsocket.model.verdicts.reading import listed
+from nearsocket.onhost.apply import disk
+from nearsocket.onhost.apply.tree import Tree
+from nearsocket.onhost.reprovision import apt as apts
+from nearsocket.onhost.reprovision import facts, kept
+from nearsocket.onhost.reprovision.apt import Apt
+from nearsocket.onhost.reprovision.checks import Found
+
+#: Building NVIDIA's module for one kernel, on a slow machine that serves beside it.
+_BUILD_S = 1800.0
+_APT_CACHE = "/var/cache/apt/archives"
+_SOURCES = re.compile(r"(nvidia[a-z-]*)-(\d{3,}\.\d+(?:\.\d+)?)\Z")
+_FAULT = re.compile(r"^.*(?:\berror\b|Error! |No space left).*$", re.IGNORECASE | re.MULTILINE)
+
+
+def rehearse(tree: Tree, apt: Apt, found: Found) -> tuple[Look, ...]:
+    """Fetch and build; nothing of the system changes. Raises OSError, CommandTimeout."""
+    if found.already:
+        return (Look("packages", Grade.OK, f"at {found.family.version} already"),)
+    disk.make_folders(kept.folder(tree, kept.NEXT) / "partial")
+    said = apt.fetch(found.wanted.words)
+    if said.code:
+        return (Look("fetch", Grade.STOP, apts.problem(said), "apt-get update; look at the repository and at the room in /var"),)
+    looks = [Look("fetch", Grade.OK, f"{len(list(tree.at(kept.NEXT).glob('*.deb')))} packages")]
+    looks.append(_way_back(tree, apt, found.family.members))
+    if found.family.dkms is not None:
+        looks.append(_trial(tree, apt, facts.kernels(found.host)))
+    return tuple(looks)
+
+
+def _way_back(tree: Tree, apt: Apt, members: Sequence[Package]) -> Look:
+    """Keep the packages that are installed now, from apt's cache or the repository."""
+    into = kept.folder(tree, kept.PREVIOUS)
+    gone = [f"{package.name}={package.version}" for package in members if not _kept(tree, apt, package, into)]
+    if gone:
+        text = f"no way back: {listed(gone[:4])} is in no repository and not in apt's cache"
+        return Look("way back", Grade.WARN, text, "keep the old packages in a repository of your own")
+    return Look("way back", Grade.OK, f"{len(members)} packages of the driver before are kept")
+
+
+def _kept(tree: Tree, apt: Apt, package: Package, into: Path) -> bool:
+    pattern = f"{package.name}_{package.version.replace(':', '%3a')}_*.deb"
+    if any(into.glob(pattern)):
+        return True
+    for archive in tree.at(_APT_CACHE).glob(pattern):
+        if archive.is_file() and not archive.is_symlink():
+            shutil.copyfile(archive, into / archive.name)
+            return True
+    return apt.download(f"{package.name}={package.version}", str(into)).code == 0 and any(into.glob(pattern))
+
+
+def _trial(tree: Tree, apt: Apt, releases: Sequence[str]) -> Look:
+    """Build the new module for every kernel that may boot, in a tree of our own, at the lowest priority."""
+    trial = kept.folder(tree, kept.TRIAL)
+    try:
+        for archive in sorted(tree.at(kept.NEXT).glob("*dkms*.deb")):
+            apt.run(["dpkg-deb", "-x", str(archive), str(trial)], apts.FETCH_S)
+        named = _sources(trial)
+        if named is None:
+            return Look("trial build", Grade.WARN, "not tried: no package of the transaction has sources under /usr/src")
+        for release in releases:
+            why = _built(apt, trial, named, release)
+            if why:
+                text = f"the module of {named[1]} does not build for kernel {release}: {why}"
+                return Look("trial build", Grade.STOP, text, "another version of the driver, or another kernel")
+        return Look("trial build", Grade.OK, f"the module of {named[1]} builds for {listed(releases)}")
+    finally:
+        disk.remove_tree(trial)
+
+
+def _sources(trial: Path) -> Optional[tuple[str, str]]:
+    """Name and version of the DKMS sources there."""
+    for path in sorted((trial / "usr/src").glob("*/dkms.conf")):
+        match = _SOURCES.match(path.parent.name)
+        if match:
+            return match[1], match[2]
+    return None
+
+
+def _built(apt: Apt, trial: Path, named: tuple[str, str], release: str) -> Optional[str]:
+    """Why it does not build; None where it does."""
+    name, version = named
+    trees = ["--sourcetree", str(trial / "usr/src"), "--dkmstree", str(trial / "dkms")]
+    (trial / "dkms").mkdir(exist_ok=True)
+    joined = ["sh", "-c", 'exec "$@" 2>&1', "sh", "nice", "-n", "19"]
+    added = apt.run([*joined, "dkms", "add", "-m", name, "-v", version, *trees], apts.ASK_S)
+    if added.code and "already" not in added.text:
+        return apts.problem(added)
+    built = apt.run([*joined, "dkms", "build", "-m", name, "-v", version, "-k", release, *trees], _BUILD_S)
+    if built.code == 0:
+        return None
+    log = trial / "dkms" / name / version / "build/make.log"
+    try:
+        text = disk.read(log, 8 << 20).decode("utf-8", "replace")
+    except OSError:
+        text = ""
+    line = _FAULT.search(text)
+    return one_line(line[0].strip(), 200) if line else apts.problem(built)

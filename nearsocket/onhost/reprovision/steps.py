@@ -1,0 +1,230 @@
+"""The steps of an upgrade in their order. Each may have been done before, by a client that is gone: then it is not done again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Optional
+
+from nearsocket.model.driver import family, transaction
+from nearsocket.model.driver.orders import Action, Answer, Order, Phase, State
+from nearsocket.model.errors import NearsocketError
+from nearsocket.model.host import Package
+from nearsocket.model.order import StopAt
+from nearsocket.model.verdicts.reading import listed
+from nearsocket.onhost.apply import journal, startproof
+from nearsocket.onhost.apply.systemctl import Systemctl
+from nearsocket.onhost.apply.tree import Tree
+from nearsocket.onhost.reprovision import changing, checks, facts, kept, proof, rehearse, stopping
+from nearsocket.onhost.reprovision.apt import ASK_S, Apt
+from nearsocket.onhost.reprovision.checks import Found
+
+
+@dataclass(frozen=True)
+class Work:
+    """One step on one host."""
+
+    order: Order
+    tree: Tree
+    apt: Apt
+    systemctl: Systemctl
+    state: Optional[State]
+
+    def known(self) -> State:
+        """The state that a step behind the first needs. Raises NearsocketError where there is none, or it is another one's."""
+        if self.state is None or not self.state.unfinished:
+            raise NearsocketError("expected an upgrade that was begun here, found none", "begin with the preflight")
+        if self.state.id != self.order.id:
+            raise NearsocketError(
+                f"expected upgrade {self.order.id}, found {self.state.id} to {self.state.to} by {self.state.by}",
+                "--resume goes on with that one",
+            )
+        return self.state
+
+
+def status(work: Work) -> Answer:
+    """How far this host is. Reads only."""
+    mine = family.of(work.apt.installed()) if work.tree.at("/var/lib/dpkg/status").exists() else family.Family(None)
+    here = facts.manifest(work.tree)
+    loaded = proof.loaded(work.tree)
+    names = tuple(replica.name for replica in here.replicas) if here else ()
+    answer = Answer(Action.STATUS, work.state, installed=mine.version, loaded=loaded, replicas=names)
+    return dataclasses.replace(answer, boot_id=journal.this_boot(work.tree))
+
+
+def preflight(work: Work) -> Answer:
+    """Everything that could stop it, looked at. Reads only."""
+    return _seen(work, _look(work), Action.PREFLIGHT)
+
+
+def rehearsed(work: Work) -> Answer:
+    """And tried, as far as that can be while replicas serve."""
+    found = _look(work)
+    answer = _seen(work, found, Action.REHEARSE)
+    if found.stopped:
+        return answer
+    return dataclasses.replace(answer, looks=(*answer.looks, *rehearse.rehearse(work.tree, work.apt, found)))
+
+
+def prepare(work: Work) -> Answer:
+    """The host as it is, kept; replicas drained and stopped. Nothing is stopped where the preflight finds something."""
+    state = work.state
+    if state is not None and state.unfinished:
+        state = work.known()
+        notes: tuple[str, ...] = ()
+    else:
+        found = _look(work)
+        if found.stopped:
+            return _seen(work, found, Action.PREPARE, error=listed(look for look in found.looks if look.grade.value == "stop"))
+        state, notes = stopping.begin(work.tree, work.apt, work.systemctl, work.order, found, facts.manifest(work.tree))
+    if state.phase is Phase.STOPPING:
+        state = stopping.stop(work.tree, work.systemctl, state, state.units)
+    return Answer(Action.PREPARE, state, notes=notes, touched=True)
+
+
+def upgrade(work: Work) -> Answer:
+    """The one transaction; then every kernel that may boot has the module."""
+    state = work.known()
+    if changing.done(state.phase) or state.back:
+        return Answer(Action.UPGRADE, state, touched=True)
+    mine = family.of(work.apt.installed())
+    goal = transaction.upstream(state.to)
+    state = kept.write(work.tree, state.at(Phase.UPGRADING))
+    # What an earlier try left half done is mended first: which packages are of the family is known then.
+    if mine.half:
+        work.apt.mend()
+        mine = family.of(work.apt.installed())
+    if mine.version != goal or mine.split:
+        words = _words(work, state)
+        changing.change(work.apt, dataclasses.replace(state, to=goal), words)
+    else:
+        changing.hold_again(work.apt, state)
+    changing.modules(work.tree, work.apt, goal)
+    return Answer(Action.UPGRADE, kept.write(work.tree, state.at(Phase.UPGRADED)), touched=True)
+
+
+def _words(work: Work, state: State) -> tuple[str, ...]:
+    """What the transaction names: of the family as it was before, whatever a killed try made of it."""
+    before = family.of(work.apt.installed())
+    if before.version is None and state.packages:
+        before = family.of(Package(name, version, "ii") for name, version in state.packages.items())
+    wanted = transaction.make(before, state.to, transaction.offered(work.apt.madison(transaction.candidates(before, state.to))))
+    if wanted.missing or not wanted.words:
+        raise NearsocketError(f"expected {state.to} of {listed(wanted.missing[:4])}, found it in no repository", "apt-get update")
+    return wanted.words
+
+
+def back(work: Work) -> Answer:
+    """The packages before, where they still exist; nothing where they never changed."""
+    state = work.known()
+    if state.back and changing.done(state.phase):
+        return Answer(Action.BACK, state, touched=True)
+    goal = state.frm
+    state = kept.write(work.tree, state.at(Phase.UPGRADING, back=True, started=()))
+    kept.hold_starts(work.tree, f"on the way back to {goal}")
+    work.systemctl.stop(state.units)
+    mine = family.of(work.apt.installed())
+    if mine.version != goal or mine.half or mine.split:
+        if not state.packages:
+            raise NearsocketError(
+                f"expected the packages of {goal} to go back to, found that the upgrade was not made here", "install them by hand"
+            )
+        words = changing.previous_words(work.tree, state.packages)
+        changing.change(work.apt, state, words)
+    else:
+        changing.hold_again(work.apt, state)
+    changing.modules(work.tree, work.apt, goal)
+    return Answer(Action.BACK, kept.write(work.tree, state.at(Phase.UPGRADED)), touched=True)
+
+
+def reboot(work: Work) -> Answer:
+    """Trigger the reboot, and only that; nothing where the module in memory is the one to come already."""
+    state = work.known()
+    boot_id = journal.this_boot(work.tree)
+    loaded = proof.loaded(work.tree)
+    if state.phase is Phase.REBOOTING and state.boot_id != boot_id:
+        return Answer(Action.REBOOT, state, loaded=loaded, boot_id=boot_id, touched=True)
+    if state.phase not in (Phase.UPGRADED, Phase.REBOOTING) or loaded == transaction.upstream(state.goal):
+        return Answer(Action.REBOOT, state, loaded=loaded, boot_id=boot_id, notes=("no reboot is needed",), touched=True)
+    state = kept.write(work.tree, state.at(Phase.REBOOTING, boot_id=boot_id))
+    said = work.apt.run(["systemctl", "--no-block", "reboot"], ASK_S)
+    if said.code:
+        raise NearsocketError(f"expected systemd to begin a reboot, found: {said.error or said.text}", "systemctl list-jobs")
+    return Answer(Action.REBOOT, state, loaded=loaded, boot_id=boot_id, touched=True)
+
+
+def after(work: Work) -> Answer:
+    """The new boot, proven: versions, NVML, CDI; and what engines compiled for the old driver is cleared."""
+    state = work.known()
+    goal = transaction.upstream(state.goal)
+    if proof.loaded(work.tree) is None:
+        work.apt.run(["modprobe", "nvidia"], ASK_S)  # many servers load it at the first use, and nothing has used it in this boot
+    notes = proof.look(work.tree, work.apt, goal, state.gpus)
+    notes = (*notes, *proof.clear(work.tree, state.caches))
+    return Answer(Action.AFTER, kept.write(work.tree, state.at(Phase.PROVEN)), notes=notes, loaded=goal, touched=True)
+
+
+def start(work: Work) -> Answer:
+    """One replica up, proven by its start. Until the first one none may start; one that did not run before is left down."""
+    state = work.known()
+    if state.phase is not Phase.PROVEN:
+        raise NearsocketError(f"expected the driver to be proven before a replica starts, found {state.phase.value}", "--resume")
+    here = facts.manifest(work.tree)
+    entry = next((one for one in here.replicas if one.name == work.order.replica), None) if here else None
+    if here is None or entry is None:
+        raise NearsocketError(f"expected a replica of this host, found {work.order.replica!r}", "run deploys/site.py")
+    if entry.unit not in state.units:
+        return Answer(Action.START, state, notes=(f"replica {entry.name} did not run before: it is left as it was",), touched=True)
+    # Written before it begins: whoever goes on knows that GPUs are in use from then on.
+    state = kept.write(work.tree, dataclasses.replace(state, started=tuple(dict.fromkeys((*state.started, entry.unit)))))
+    kept.let_start(work.tree)
+    if work.systemctl.show([entry.unit])[entry.unit].active != "active":
+        work.systemctl.reset_failed([entry.unit])
+        problem = work.systemctl.start([entry.unit])
+        if problem:
+            raise NearsocketError(f"expected {entry.unit} to start, found: {problem}", f"journalctl -u {entry.unit}")
+    stop_at = StopAt.FAILURE if work.order.accept_unknown else StopAt.UNKNOWN
+    wrong = startproof.problem(work.tree, here, entry.unit, stop_at)
+    return Answer(Action.START, state, error=wrong, touched=True)
+
+
+def finish(work: Work) -> Answer:
+    """All is proven: what was kept for the way back goes."""
+    state = work.known()
+    kept.let_start(work.tree)
+    kept.forget_packages(work.tree)
+    return Answer(Action.FINISH, kept.write(work.tree, state.at(Phase.DONE)), touched=True)
+
+
+def _look(work: Work) -> Found:
+    return checks.look(work.tree, work.apt, work.order.to, work.order.disturb)
+
+
+def _seen(work: Work, found: Found, action: Action, error: Optional[str] = None) -> Answer:
+    here = facts.manifest(work.tree)
+    return Answer(
+        action,
+        work.state,
+        found.looks,
+        found.wanted.words,
+        found.family.version,
+        found.host.driver.module_loaded,
+        journal.this_boot(work.tree),
+        tuple(replica.name for replica in here.replicas) if here else (),
+        error=error,
+    )
+
+
+STEPS: Mapping[Action, Callable[[Work], Answer]] = {
+    Action.STATUS: status,
+    Action.PREFLIGHT: preflight,
+    Action.REHEARSE: rehearsed,
+    Action.PREPARE: prepare,
+    Action.UPGRADE: upgrade,
+    Action.REBOOT: reboot,
+    Action.AFTER: after,
+    Action.START: start,
+    Action.FINISH: finish,
+    Action.BACK: back,
+}

@@ -1,0 +1,88 @@
+"""Before anything changes: the host as it is, kept; then replicas drained and stopped, one after another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Optional
+
+from nearsocket.model import near
+from nearsocket.model.driver import caches, family
+from nearsocket.model.driver.orders import Order, Phase, State
+from nearsocket.model.errors import NearsocketError
+from nearsocket.model.generation import Manifest
+from nearsocket.model.host import Host
+from nearsocket.model.verdicts.reading import entries
+from nearsocket.onhost.apply import disk, freeze, journal
+from nearsocket.onhost.apply.systemctl import Systemctl
+from nearsocket.onhost.apply.tree import Tree
+from nearsocket.onhost.collect.whole import collect
+from nearsocket.onhost.reprovision import kept
+from nearsocket.onhost.reprovision.apt import Apt
+from nearsocket.onhost.reprovision.checks import Found
+
+_SNAPSHOT_S = 60.0
+_RUNS = ("active", "activating", "reloading")
+
+
+def begin(
+    tree: Tree, apt: Apt, systemctl: Systemctl, order: Order, found: Found, here: Optional[Manifest]
+) -> tuple[State, tuple[str, ...]]:
+    """Write down what is to be known later, before the first change; notes. Raises NearsocketError where it is frozen, OSError."""
+    overridden = freeze.pass_or_refuse(tree, order.freeze, order.override_freeze, order.by)
+    snapshot = collect(_SNAPSHOT_S, root=tree.root)
+    disk.make_folders(tree.at(kept.SNAPSHOT).parent)
+    disk.replace(tree.at(kept.SNAPSHOT), snapshot.to_json().encode("ascii"), 0o600)
+    names = [replica.unit for replica in here.replicas] if here else []
+    states = systemctl.show(names)
+    running = tuple(name for name in names if states[name].active in _RUNS)
+    members = {package.name: package.version for package in found.family.members}
+    state = State(
+        id=order.id,
+        by=order.by,
+        begun_at=kept.now(),
+        frm=found.host.driver.module_loaded or found.family.version or "",
+        to=order.to,
+        phase=Phase.STOPPING,
+        packages=members if not found.already else {},
+        holds=tuple(sorted(apt.holds() & family.of(apt.installed()).names)),
+        boot_id=journal.this_boot(tree),
+        units=running,
+        caches=_caches(tree, found.host, here),
+        gpus=len(near.usable(found.host)),
+    )
+    return kept.write(tree, state), (overridden,) if overridden else ()
+
+
+def stop(tree: Tree, systemctl: Systemctl, state: State, units: Sequence[str]) -> State:
+    """Keep replicas from starting, then drain and stop each (its unit's ExecStop does both). Raises NearsocketError, OSError."""
+    kept.hold_starts(tree, f"a driver upgrade to {state.to} is under way, begun by {state.by} at {state.begun_at}")
+    for unit in units:
+        problem = systemctl.stop([unit])
+        if problem:
+            raise NearsocketError(f"expected {unit} to stop, found: {problem}", f"systemctl status {unit}")
+    return kept.write(tree, state.at(Phase.STOPPED))
+
+
+def _caches(tree: Tree, host: Host, here: Optional[Manifest]) -> tuple[str, ...]:
+    """Folders of the host that replicas' containers may write to and that hold what engines compiled."""
+    found: dict[str, None] = {}
+    for replica in here.replicas if here else ():
+        box = next((entry for entry in entries(host, "containers") if entry.get("name") == replica.container), {})
+        read_only = set(box.get("read_only") or ())
+        mounts = [
+            (str(mount.get("source")), str(mount.get("destination")))
+            for mount in box.get("mounts") or ()
+            if mount.get("type") == "bind" and mount.get("destination") not in read_only
+        ]
+        found.update(dict.fromkeys(caches.folders(mounts, _environ(tree, replica.name))))
+    return tuple(found)
+
+
+def _environ(tree: Tree, replica: str) -> dict[str, str]:
+    """The replica's environment as its file has it; only the variables that move caches are looked at."""
+    try:
+        text = disk.read(tree.current / "env" / f"{os.path.basename(replica)}.env", 1 << 20).decode("utf-8", "replace")  # noqa: PTH119
+    except OSError:
+        return {}
+    return dict(line.partition("=")[::2] for line in text.splitlines() if "=" in line and not line.startswith("#"))

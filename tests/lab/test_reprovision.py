@@ -1,0 +1,288 @@
+"""A driver upgrade over two machines with two replicas each: in order, with real apt, systemd, Docker and reboots; stopped before
+anything is stopped, waited for, taken back, found after it happened by itself, gone on with after a client that was killed.
+
+The driver, its GPUs and the engine are stand-ins; apt, dpkg, kernels, systemd, Docker and SSH are real.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab import lifecycle, site
+from lab.standins.engine import image
+from lab.standins.equip import REPOSITORY, equip
+from lab.standins.gpu.packages import NEWER, VERSION
+from nearsocket.model.driver import orders
+from nearsocket.model.places import HOLD_STARTS
+from tests.lab.host import LabHost
+from tests.lab.judged import judged
+from tests.lab.rows import PACKAGES
+from tests.lab.sites import Site
+
+pytestmark = pytest.mark.timeout(7200)
+
+PORTS = {"a": 30000, "b": 30001}
+READY = "serving"
+INSTALLED = f"dpkg-query -W -f '${{Version}}\\n' {PACKAGES} | sort -u"
+LOADED = "cat /sys/module/nvidia/version"
+HELD = "apt-mark showhold | tr '\\n' ' '"
+#: The distribution's mirror is out of the lab's reach, and its lists take minutes to read under emulation.
+ALONE = (
+    "mkdir -p /var/tmp/sources; mv /etc/apt/sources.list /etc/apt/sources.list.d/debian* /var/tmp/sources/ 2>/dev/null || :; "
+    "printf 'Acquire::Languages \"none\";\\n' >/etc/apt/apt.conf.d/00lab; apt-get -qq update"
+)
+
+
+@dataclass
+class Pair:
+    """Two machines that serve, in the inventory's order, and their fleet file."""
+
+    sites: list[Site]
+    fleet: Path
+
+    def start(self, *options: str, folder: Path | None = None) -> subprocess.Popen[str]:
+        """A client at work, in that folder."""
+        words = ["-m", "nearsocket", "rollout", str(self.fleet), "reprovision", "--driver", NEWER]
+        return subprocess.Popen(
+            [sys.executable, *words, "--timeout", "400", "--reboot-limit", "900", "--json", *options],
+            cwd=folder or self.fleet.parent,
+            env=site.environment(self.fleet),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def upgrade(self, *options: str, folder: Path | None = None) -> tuple[int, dict[str, Any]]:
+        """A client that is left alone: its exit code and report."""
+        client = self.start(*options, folder=folder)
+        said, errors = client.communicate()
+        assert "Traceback" not in errors, errors
+        assert said, errors
+        return client.returncode, json.loads(said)
+
+    def is_at(self, *versions: str) -> None:
+        """Each machine's driver: packages and module of one version, held as before, replicas serving near."""
+        for one, version in zip(self.sites, versions, strict=True):
+            assert one.host.sh(INSTALLED) == f"{version}-0standin1"
+            assert one.host.sh(LOADED) == version
+            assert set(one.host.sh(HELD).split()) == set(PACKAGES.split())
+            one.nothing(f"ls {HOLD_STARTS} 2>/dev/null")
+            one.serves(*PORTS.values())
+            one.near("b", (1,))
+
+    def untouched(self, starts: dict[str, str]) -> None:
+        """Nothing was stopped anywhere."""
+        assert self.starts() == starts
+        self.is_at(VERSION, VERSION)
+
+    def starts(self) -> dict[str, str]:
+        """Which start of each replica runs, and which boot."""
+        found = {f"{one.host.name} {name}": one.invocation(name) for one in self.sites for name in PORTS}
+        boots = {one.host.name: one.host.sh("cat /proc/sys/kernel/random/boot_id") for one in self.sites}
+        return {**found, **boots}
+
+
+@pytest.fixture(scope="module")
+def machines(lab_state: Path, profile: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two machines that serve two replicas each, their driver held, all-reduces kept as baselines; saved as `serving`."""
+    if profile != "full":
+        pytest.skip("the small image has no container engine")
+    record = lifecycle.up(lifecycle.Wish(name="reprovision", shape="gpus", hosts=2, timeout_s=1200))
+    sites, hosts = [], []
+    for machine in record.machines:
+        equip(record, machine)
+        site.prepare(record, machine)
+        host = LabHost(record, machine)
+        reference = image.publish(record.name, machine.name, "docker")
+        host.sh(f"docker image prune --all --force; {ALONE}; apt-mark hold {PACKAGES}", timeout_s=900)
+        a, b = site.replicas()
+        one = Site(host, reference)
+        hosts += yaml.safe_load(one.fleet([a, {**b, "binding": ["shm"]}]).read_text())["hosts"]
+        sites.append(one)
+    fleet = tmp_path_factory.mktemp("fleet") / "fleet.yaml"
+    fleet.write_text(yaml.safe_dump({"hosts": hosts}, sort_keys=False))
+    pair = Pair(sites, fleet)
+    run(fleet, "probe", "allreduce", str(fleet), "--backend", "standin", "--keep-baseline", "--sizes", "12K,1M", "--timeout", "400")
+    run(fleet, "rollout", str(fleet), "--timeout", "400")
+    for one in sites:
+        lifecycle.save(one.host.record, one.host.machine, READY)
+    yield pair
+    lifecycle.down("reprovision")
+
+
+def run(fleet: Path, *words: str) -> None:
+    """A command of nearsocket that must succeed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "nearsocket", *words],
+        cwd=fleet.parent,
+        env=site.environment(fleet),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+
+
+@pytest.fixture
+def pair(machines: Pair) -> Pair:
+    """The machines as they served first."""
+    for one in machines.sites:
+        one.host.reset(READY)
+        one.serves(*PORTS.values())
+    return machines
+
+
+def test_two_hosts_are_upgraded_in_order_and_the_other_serves(pair: Pair) -> None:
+    first, second = pair.sites
+    before = pair.starts()
+    client = pair.start()
+    first.host.sh(f"for _ in $(seq 3000); do grep -q upgrad {orders.FILE} && exit 0; sleep 0.3; done; exit 1", timeout_s=1800)
+    second.serves(*PORTS.values())
+    said, errors = client.communicate()
+    assert client.returncode == 0, said + errors
+    report = json.loads(said)
+    assert [host["end"] for host in report["hosts"]] == ["verified", "verified"]
+    assert all("all-reduces as fast as" in " ".join(host["notes"]) for host in report["hosts"]), report
+    pair.is_at(NEWER, NEWER)
+    assert all(before[key] != now for key, now in pair.starts().items())
+    code, report = pair.upgrade()
+    assert (code, [host["end"] for host in report["hosts"]]) == (0, ["current", "current"])
+
+
+#: package NAME VERSION MORE [USR]: a package in /var/tmp, with more of its control file and what it has below /usr.
+PACKAGE = """package() { d=$(mktemp -d); chmod 755 $d; mkdir $d/DEBIAN; [ -z "$4" ] || cp -r $4 $d/usr
+printf 'Package: %s\\nVersion: %s\\nArchitecture: all\\nMaintainer: lab <lab@localhost>\\n' $1 $2 >$d/DEBIAN/control
+printf '%sDescription: lab\\n' "$3" >>$d/DEBIAN/control
+dpkg-deb -b $d /var/tmp/$1_$2_all.deb >/dev/null; }; """
+BRAKE = f"""set -e; {PACKAGE} package brake 1 'Breaks: nvidia-kernel-standin (>> {VERSION}-0standin1)
+'; dpkg -i /var/tmp/brake_1_all.deb >/dev/null; apt-mark hold brake"""
+#: A module that DKMS is to build, beside the built one.
+DKMS = f"""set -e; {PACKAGE} cd /var/tmp; for v in {VERSION} {NEWER}; do mkdir -p dkms-$v/src/nvidia-$v
+printf 'PACKAGE_NAME="nvidia"\\nPACKAGE_VERSION="%s"\\nBUILT_MODULE_NAME[0]="nvidia"\\nDEST_MODULE_LOCATION[0]="/updates"\\n' $v \\
+  >dkms-$v/src/nvidia-$v/dkms.conf
+package nvidia-dkms-standin $v-0standin1 '' dkms-$v; cp nvidia-dkms-standin_$v-0standin1_all.deb {REPOSITORY}; done
+cd {REPOSITORY}; for f in nvidia-dkms-standin_*.deb; do dpkg-deb -f $f; echo "Filename: ./$f"; echo "Size: $(stat -c %s $f)"
+echo "SHA256: $(sha256sum $f | cut -d' ' -f1)"; echo; done >>Packages; apt-get -qq update
+dpkg -i nvidia-dkms-standin_{VERSION}-0standin1_all.deb >/dev/null"""
+#: A /boot of its own with no room beside a RAM disk.
+FULL_BOOT = "set -e; mount -t tmpfs -o size=3m tmpfs /boot; head -c 2M /dev/zero >/boot/initrd.img-$(uname -r)"
+#: A fabric manager of another version.
+FABRIC = f"set -e; {PACKAGE} package nvidia-fabricmanager 570.1.2-1 ''; dpkg -i /var/tmp/nvidia-fabricmanager_570.1.2-1_all.deb"
+
+STOPPED = {
+    "a held package": (BRAKE, "brake is held, and the transaction changes it"),
+    "a module that cannot be built": (DKMS, "DKMS builds the module, and dkms, make or gcc is not there"),
+    "a full /boot": (FULL_BOOT, "disk: /boot"),
+}
+
+
+@pytest.mark.parametrize("fault", STOPPED)
+def test_what_would_stop_it_on_the_second_host_is_found_before_anything_is_stopped_on_the_first(pair: Pair, fault: str) -> None:
+    script, said = STOPPED[fault]
+    pair.sites[1].host.sh(script, timeout_s=600)
+    before = pair.starts()
+    code, report = pair.upgrade()
+    assert code == 2, report
+    assert [host["end"] for host in report["hosts"]] == ["not-touched", "failed"]
+    assert said in report["hosts"][1]["reason"]
+    assert pair.starts() == before
+    pair.sites[0].serves(*PORTS.values())
+
+
+def test_a_fabric_manager_of_another_version_is_said_where_no_nvswitch_needs_it(pair: Pair) -> None:
+    """QEMU's devices cannot carry an NVSwitch's class; that it stops where there is one is tested on values (tests/driver)."""
+    pair.sites[0].host.sh(FABRIC, timeout_s=600)
+    code, report = pair.upgrade("--check")
+    assert code == 4
+    assert "nvidia-fabricmanager is 570.1.2-1" in " ".join(report["hosts"][0]["notes"])
+
+
+def test_a_shutdown_that_takes_a_minute_is_waited_out(pair: Pair) -> None:
+    words = "-p After=ssh.service -p ExecStop='/bin/sleep 60' -p TimeoutStopSec=120"
+    pair.sites[0].host.sh(f"systemd-run --unit=slow {words} sleep infinity")
+    code, report = pair.upgrade("--limit", pair.sites[0].host.name)
+    assert code == 0, report
+    pair.is_at(NEWER, VERSION)
+
+
+def test_a_host_that_never_comes_back_is_the_end_of_the_rollout_in_one_line(pair: Pair) -> None:
+    first, second = pair.sites
+    first.host.sh("systemctl mask ssh.service ssh.socket")  # the next boot has no sshd
+    code, report = pair.upgrade("--reboot-limit", "240")
+    assert code == 2
+    assert [host["end"] for host in report["hosts"]] == ["failed", "not-touched"]
+    assert "expected the host to come back from its reboot within 240 s" in report["hosts"][0]["reason"]
+    second.serves(*PORTS.values())
+
+
+def test_a_driver_that_is_slower_is_taken_back_and_the_fleet_stopped(pair: Pair) -> None:
+    first = pair.sites[0]
+    line = f"f /run/nearsocket-standin/faults/slow-driver 0644 root root - {NEWER}"
+    first.host.sh(f"echo '{line}' >/etc/tmpfiles.d/slow-driver.conf; systemd-tmpfiles --create slow-driver.conf")
+    code, report = pair.upgrade()
+    assert code == 2
+    assert [host["end"] for host in report["hosts"]] == ["rolled-back", "not-touched"], report
+    assert "all-reduces are slower than with the driver before" in report["hosts"][0]["reason"]
+    pair.is_at(VERSION, VERSION)
+
+
+def test_a_silent_upgrade_is_named_by_the_audit_and_repaired_by_the_same_command(pair: Pair) -> None:
+    first = pair.sites[0]
+    first.host.sh(f"apt-mark unhold {PACKAGES}; DEBIAN_FRONTEND=noninteractive apt-get -qq -y upgrade; ldconfig", timeout_s=900)
+    window = judged(first.host.name)
+    assert window.of("driver.versions-match") == ("fail",), window.said("driver.versions-match")
+    code, report = pair.upgrade("--limit", first.host.name)
+    assert code == 0, report
+    assert first.host.sh(LOADED) == NEWER
+    first.serves(*PORTS.values())
+    assert judged(first.host.name).of("driver.versions-match") == ("pass",)
+
+
+#: What is to be seen on the first host when the client is killed.
+NAMES = ("stopping", "upgrading", "upgraded", "rebooting", "proven")
+PHASES = {phase: f'grep -q \'"phase": "{phase}"\' {orders.FILE}' for phase in NAMES}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_client_that_is_killed_in_any_phase_is_gone_on_with_from_another_folder(pair: Pair, tmp_path: Path, phase: str) -> None:
+    client = pair.start()
+    try:
+        pair.sites[0].host.sh(f"for _ in $(seq 9000); do {PHASES[phase]} && exit 0; sleep 0.1; done; exit 1", timeout_s=1800)
+    finally:
+        client.send_signal(signal.SIGKILL)
+        client.communicate()
+    code, report = pair.upgrade("--resume", folder=tmp_path)
+    assert code == 0, report
+    assert {host["end"] for host in report["hosts"]} <= {"verified", "verified-earlier"}
+    pair.is_at(NEWER, NEWER)
+
+
+@pytest.mark.slow
+def test_a_module_that_does_not_build_is_found_by_building_it_aside(lab_state: Path, tmp_path: Path) -> None:
+    """By the real DKMS, on a machine with a compiler; nothing is served there, and nothing of the driver changes."""
+    record = lifecycle.up(lifecycle.Wish(name="trial", shape="gpus", profile="dkms", timeout_s=900))
+    machine = record.machines[0]
+    host = LabHost(record, machine)
+    equip(record, machine)
+    host.sh(f"{ALONE}; {DKMS}", timeout_s=900)
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(site.write_fleet(record, machine, "example.org/none@sha256:" + "1" * 64, []).read_text())
+    pair = Pair([Site(host, "")], fleet)
+    code, report = pair.upgrade()
+    assert code == 2, report
+    assert f"trial build: the module of {NEWER} does not build for kernel {host.sh('uname -r')}" in report["hosts"][0]["reason"]
+    assert host.sh(INSTALLED) == f"{VERSION}-0standin1"
+    assert host.sh("ls /var/lib/dkms 2>/dev/null || :") in ("", "mok.key\nmok.pub")
+    lifecycle.down("trial")
