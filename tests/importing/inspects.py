@@ -19,6 +19,11 @@ DIGEST = "sha256:" + "e" * 64
 IMAGE_ID = "sha256:" + "a" * 64
 #: What podman 4.3.1 said of containers that were made for this, paths and ids changed.
 PODMAN: list[dict[str, Any]] = json.loads((ROOT / "tests/data/import/podman-4.3.json").read_text())
+#: A command as operators give it, with words that a shell would take for its own.
+SGLANG = [
+    *("python3", "-m", "sglang.launch_server", "--model-path", "/srv/models/glm", "--host", "0.0.0.0", "--port", "30010"),
+    *("--tp", "2", "--context-length", "131072", "--chat-template", "{{ 'a' }} $x %y"),
+]
 
 
 def docker(command: list[str], **changes: Any) -> dict[str, Any]:
