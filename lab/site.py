@@ -23,8 +23,9 @@ _MODEL_SCRIPT = f"mkdir -p {MODEL}; [ -f {MODEL}/weights.bin ] || head -c 30M /d
 _EXECS = (
     "journalctl --sync; journalctl --quiet --no-pager --boot --output=cat -t sshd -t sshd-session | grep -c '^Starting session: '"
 )
-#: The words of a run that was refused since a source had no time on a slow machine; it is to be run again, as it says.
-_BUSY = "run it again; a busy host"
+#: The words of a run that was refused since a source had no time on a slow machine, or Docker was still starting; it is to be run
+#: again, as it says.
+_BUSY = ("run it again; a busy host", "run it again once Docker answers")
 #: Seconds for reading a machine under emulation, beside others.
 _READ_S = 400
 
@@ -114,7 +115,7 @@ def deploy(fleet: Path, name: str = "site.py", *options: str, timeout_s: float =
         except subprocess.TimeoutExpired:
             raise LabError(f"expected {name} to end within {timeout_s:.0f} s, found it running") from None
         ran = Ran(done.returncode, "\n".join(map(clean, done.stdout.splitlines())), attempt)
-        if _BUSY not in ran.said:
+        if not any(words in ran.said for words in _BUSY):
             break
     return ran
 

@@ -24,7 +24,7 @@ from nearsocket.model.order import Order, Part
 from nearsocket.model.outcome import Installed, Outcome
 from nearsocket.model.plan.make import plan
 from nearsocket.model.plan.values import Plan
-from nearsocket.model.settings import Adopt
+from nearsocket.model.settings import Adopt, Runtime
 from nearsocket.model.snapshot import Snapshot, SourceStatus
 from nearsocket.model.text import one_line
 from nearsocket.model.verdicts import reloadrisk
@@ -96,7 +96,7 @@ def prepare(
         raise UsageError(
             f"{target.name}: expected what to serve, found none", "say it in the inventory: nearsocket_serve, nearsocket_replicas"
         )
-    _refuse_holes(snapshot)
+    _refuse_holes(snapshot, any(replica.runtime is Runtime.DOCKER for replica in target.settings.replicas))
     host = snapshots.parsed(snapshot, target.near)
     made = plan(host, target.settings)
     generation = render(made, record, templates)
@@ -150,19 +150,21 @@ def reload_risk(host: Host) -> str | None:
     return found.reason if found else None
 
 
-def _refuse_holes(snapshot: Snapshot) -> None:
+def _refuse_holes(snapshot: Snapshot, docker: bool) -> None:
     """Raises NearsocketError where a source that plans rest on gave no answer this time: another plan would restart engines.
 
-    A Docker that is installed and does not run says so by an error, every time: that is an answer.
+    A Docker that is installed and does not run says so by an error, every time: that is an answer where no replica needs it. Where
+    one does (`docker`), it may just be starting, as after a boot, and a plan made now would give its GPUs another way.
     """
     for name in _RESTS_ON:
         source = snapshot.source(name)
-        lasting = name == "docker.info"
+        lasting = name == "docker.info" and not docker
         if source.status is SourceStatus.TIMEOUT or (source.status is SourceStatus.ERROR and not lasting):
-            raise NearsocketError(
-                f"expected to read {name} before planning, found: {one_line(source.reason or source.status.value, 160)}",
-                "run it again; a busy host may need a higher nearsocket_timeout",
-            )
+            hint = "run it again; a busy host may need a higher nearsocket_timeout"
+            if name == "docker.info" and source.status is SourceStatus.ERROR:
+                hint = "systemctl status docker; run it again once Docker answers"
+            found = one_line(source.reason or source.status.value, 160)
+            raise NearsocketError(f"expected to read {name} before planning, found: {found}", hint)
 
 
 def _refuse_held(

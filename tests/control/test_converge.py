@@ -20,6 +20,7 @@ from nearsocket.model.host import Process
 from nearsocket.model.order import Part
 from nearsocket.model.outcome import Action, Change, Installed, Kind, Outcome
 from nearsocket.model.plan.make import plan
+from nearsocket.model.settings import Runtime
 from nearsocket.model.snapshot import Snapshot, Source, SourceStatus
 from tests.plan.hosts import asked, four_on_one_socket, replica
 
@@ -70,6 +71,18 @@ def test_a_host_without_settings_is_a_slip() -> None:
 def test_what_is_installed_has_to_be_known() -> None:
     with pytest.raises(NearsocketError, match="Permission denied"):
         converge.prepare(TARGET, surveyed(None), RECORD, Leave(), TEMPLATES)
+
+
+def test_a_docker_that_does_not_answer_yet_makes_no_other_plan_where_a_replica_needs_it() -> None:
+    snapshot = surveyed(NOTHING)
+    starting = Source(SourceStatus.ERROR, reason="Cannot connect to the Docker daemon")
+    snapshot = dataclasses.replace(snapshot, sources={**snapshot.sources, "docker.info": starting})
+    with pytest.raises(NearsocketError, match=r"docker\.info before planning, found: Cannot connect"):
+        converge.prepare(TARGET, snapshot, RECORD, Leave(), TEMPLATES)
+    assert TARGET.settings is not None
+    podman = tuple(dataclasses.replace(one, runtime=Runtime.PODMAN) for one in TARGET.settings.replicas)
+    without = dataclasses.replace(TARGET, settings=dataclasses.replace(TARGET.settings, replicas=podman))
+    assert converge.prepare(without, snapshot, RECORD, Leave(), TEMPLATES).order is not None
 
 
 def test_a_container_that_a_reload_could_strip_is_the_risk_unless_the_user_gives_leave() -> None:

@@ -110,6 +110,7 @@ def unit_text(verify: Verify, binding: str, variables: str) -> str:
         model_path="/var/lib",
         limit_interval_s=3600,
         starts=7 if verify.policy is OnFar.RESTART else 4,
+        hold_starts=places.HOLD_STARTS,
         not_acted=" ".join(programs.not_acted("a")),
         why=[],
         gpus=f"{names[0]}=",

@@ -65,8 +65,8 @@ def test_after_a_power_cut_at_any_moment_one_generation_is_whole_and_the_next_ru
         assert number in ("1", "2"), where
         word = made.host.sh("grep ^WORD= /etc/nearsocket/current/env/a.env")
         assert word == {"1": "WORD=old", "2": "WORD=new"}[number], where
-        made.good(fleet)
-        assert made.generation() == "2", where
+        said = made.good(fleet, "site.py", "--diff")
+        assert made.generation() == "2", f"{where}\n{said}"
         assert made.host.sh("sysctl -n vm.swappiness") == "5", where
         made.near("a", (0,), CUMEM)
         made.settled(fleet)
