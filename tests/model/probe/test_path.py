@@ -16,7 +16,7 @@ from nearsocket.model.probe.order import Backend, Place, RanksOrder
 from nearsocket.model.probe.path import PathProbe, Result
 from nearsocket.model.probe.series import of_rows
 from nearsocket.model.probe.starts import Started, StartOrder
-from tests.model.probe.test_judging import rows
+from tests.model.probe.figures import rows
 from tests.model.probe.test_place import started
 from tests.snapshots import hosts
 
