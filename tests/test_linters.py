@@ -225,8 +225,8 @@ def _undocumented(body: list[ast.stmt]) -> Iterator[tuple[str, int]]:
 
 
 #: Texts that must not be in a tracked file. Written in pieces, so that this file does not hold them.
-_FORBIDDEN = {
-    "a machine's path": re.compile(r"(?<![A-Za-z0-9_.}/])/" + r"(work/|root/\.(?!nccl)[a-z])"),
+_FORBIDDEN = {  # a container keeps what it loads under its own /root: that is nobody's machine
+    "a machine's path": re.compile(r"(?<![A-Za-z0-9_.}/])/" + r"(work/|root/\.(?!nccl|cache/huggingface)[a-z])"),
     "an unfinished place": re.compile(r"\b(TO" + "DO|FIX" + r"ME|X{3})\b|raise NotImplemented" + "Error"),
     "a fault hidden by the shell": re.compile(r"\|\| " + "true"),
     "a tool of this machine": re.compile("py" + "env"),
