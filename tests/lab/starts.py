@@ -60,20 +60,26 @@ def put(host: LabHost, path: str, data: bytes, mode: str = "644") -> None:
     assert done.returncode == 0, done.stderr
 
 
-def start(policy: OnFar, gpus: tuple[str, ...], name: str = "a", port: int = 30000) -> Start:
+def start(policy: OnFar, gpus: tuple[str, ...], proof_s: float, name: str = "a", port: int = 30000) -> Start:
     """The record of a replica's starts, as its generation keeps it."""
     health = f"http://127.0.0.1:{port}/health"
     unit = UNIT.replace("-a.", f"-{name}.")
-    verify = Verify(policy, timeout_s=240)
+    verify = Verify(policy, timeout_s=proof_s)
     return dataclasses.replace(
         START, replica=name, gpus=gpus, unit=unit, health=health, slice=f"nearsocket-{name}.slice", verify=verify, start_s=300
     )
 
 
-def install(host: LabHost, policy: OnFar = OnFar.WARN, binding: str = "", variables: str = "NCCL_CUMEM_ENABLE=0") -> None:
-    """The program, the generation's records and the unit of the shipped template."""
+def install(
+    host: LabHost,
+    policy: OnFar = OnFar.WARN,
+    binding: str = "",
+    variables: str = "NCCL_CUMEM_ENABLE=0",
+    proof_s: float = 240.0,
+) -> None:
+    """The program, the generation's records and the unit of the shipped template. `proof_s`: the time of a proof."""
     gpus = tuple(host.sh("cat /etc/nearsocket-standin/gpus.conf | grep -o '0000:[0-9a-f:.]*' | head -2").split())
-    starts = [start(policy, gpus), start(policy, gpus, "b", 30001)]
+    starts = [start(policy, gpus, proof_s), start(policy, gpus, proof_s, "b", 30001)]
     current = "/etc/nearsocket/generations/1"
     put(host, programs.PROGRAM, program.build())
     put(host, "/usr/local/lib/nearsocket/prepare", PREPARE.encode(), "755")

@@ -17,6 +17,7 @@ from nearsocket.control.targets import resolve
 from nearsocket.model import places, programs
 from nearsocket.model.settings import OnFar
 from tests.lab.host import LabHost
+from tests.lab.judged import in_time
 from tests.lab.starts import BESIDE, HEALTH, PREPARE, ROOT, UNIT, begin, install, proven_anew, put, report
 
 
@@ -93,8 +94,11 @@ def test_far_is_said_everywhere_and_each_policy_acts(host: LabHost, policy: OnFa
         assert "nearsocket_replica_stopped" in host.sh(f"cat {places.stopped_file(places.METRICS, 'a')}")
         return
     assert 'verdict="far"} 1' in host.sh(f"cat {places.metrics_file(places.METRICS, 'a')}")
+    assert "far:" in host.sh(f"journalctl --unit {UNIT} --output cat")
     [told] = proofs.verify(targets(host).targets, 240, 1, "a")
     assert told.code() == 2 and told.verdicts[0].word.value == "far"
+    audited = in_time(host.name)
+    assert audited.of("engine.start-verdict", "nccl.buffer-placement") == ("fail", "fail"), audited.said("engine.start-verdict")
 
 
 def test_an_engine_that_kills_itself_when_it_is_stopped_leaves_a_clean_unit_and_comes_back_when_it_was_not(host: LabHost) -> None:
@@ -183,3 +187,17 @@ def test_a_hostile_log_folder_delays_nothing_and_claims_nothing(host: LabHost) -
     )
     assert begin(host) == "active"
     assert report(host)["word"] == "far"
+
+
+def test_an_old_log_that_lies_about_proves_nothing_for_this_start(host: LabHost) -> None:
+    """The log of a start that was near by cuMem lies in the folder of one that writes none, and shows no ring file."""
+    install(host, variables="NCCL_CUMEM_ENABLE=1")
+    assert begin(host) == "active"
+    first = report(host)
+    assert first["word"] == "near"
+    host.sh(f"systemctl stop {UNIT}; rm -rf /root/old; cp -a /run/nearsocket/a/{first['start']} /root/old; ls /root/old/nccl.*")
+    install(host, variables="NCCL_CUMEM_ENABLE=1 NCCL_DEBUG_FILE=/dev/null", proof_s=60)
+    put(host, "/usr/local/lib/nearsocket/prepare", (PREPARE + 'cp -p /root/old/nccl.* "$dir/"\n').encode(), "755")
+    assert begin(host) == "active"
+    after = report(host)
+    assert (after["start"] != first["start"], after["word"]) == (True, "unknown"), after["summary"]
