@@ -60,7 +60,7 @@ def put(host: LabHost, path: str, data: bytes, mode: str = "644") -> None:
     assert done.returncode == 0, done.stderr
 
 
-def start(policy: OnFar, gpus: tuple[str, ...], proof_s: float, name: str = "a", port: int = 30000) -> Start:
+def start(policy: OnFar, gpus: tuple[str, ...], proof_s: int, name: str = "a", port: int = 30000) -> Start:
     """The record of a replica's starts, as its generation keeps it."""
     health = f"http://127.0.0.1:{port}/health"
     unit = UNIT.replace("-a.", f"-{name}.")
@@ -75,7 +75,7 @@ def install(
     policy: OnFar = OnFar.WARN,
     binding: str = "",
     variables: str = "NCCL_CUMEM_ENABLE=0",
-    proof_s: float = 240.0,
+    proof_s: int = 240,
 ) -> None:
     """The program, the generation's records and the unit of the shipped template. `proof_s`: the time of a proof."""
     gpus = tuple(host.sh("cat /etc/nearsocket-standin/gpus.conf | grep -o '0000:[0-9a-f:.]*' | head -2").split())
