@@ -7,11 +7,11 @@ import pytest
 
 from nearsocket.onhost.verify import act
 from tests.onhost.verify import machine as machines
-from tests.onhost.verify.machine import Machine
+from tests.onhost.verify.machine import Machine, Ranks
 
 
 @pytest.fixture(scope="module")
-def ranks() -> Iterator[tuple[int, int, int]]:
+def ranks() -> Iterator[Ranks]:
     """The process that started two ranks, and the ranks."""
     with machines.ranks() as found:
         yield found

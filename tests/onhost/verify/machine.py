@@ -30,6 +30,8 @@ RANKS = Path(__file__).resolve().parents[3] / "lab/guest/root/usr/local/lib/lab/
 GPUS = ("0000:3d:00.0", "0000:3e:00.0")
 STARTED = "20260131T110000Z-77"
 CPUS = {0: "0-63", 1: "64-127"}
+#: The process that started two ranks, and the ranks.
+Ranks = tuple[int, int, int]
 _ENGINE = """
 import http.server, json, os, sys, time
 manner, key, seen = sys.argv[1], sys.argv[2], sys.argv[3]
@@ -60,7 +62,7 @@ server.serve_forever()
 
 
 @contextlib.contextmanager
-def ranks(channels: int = 2) -> Iterator[tuple[int, int, int]]:
+def ranks(channels: int = 2) -> Iterator[Ranks]:
     """The process that started two ranks, and the ranks: they make buffers as NCCL does (lab/guest)."""
     words = [sys.executable, str(RANKS), "--channels", str(channels)]
     one = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

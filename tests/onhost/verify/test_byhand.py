@@ -26,11 +26,9 @@ from nearsocket.report import terminal
 from nearsocket.report import verdicts as pages
 from tests import build
 from tests.onhost.verify import machine as machines
-from tests.onhost.verify.machine import Machine
+from tests.onhost.verify.machine import Machine, Ranks
 from tests.onhost.verify.shapes import FOLDER, verdict
 from tests.onhost.verify.test_verdicts import cumem, files, without_logs
-
-Ranks = tuple[int, int, int]
 
 
 def said(text: str, host: str = "gpu1", replica: str | None = None) -> HostVerdicts:
