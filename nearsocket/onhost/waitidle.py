@@ -30,7 +30,7 @@ _TIMES = 3
 #: Gauges of requests that run or wait, by the engines' own names.
 _GAUGES = ("sglang:num_running_reqs", "sglang:num_queue_reqs", "vllm:num_requests_running", "vllm:num_requests_waiting")
 
-#: What an address answers: status and text; None where nobody listens.
+#: What an address answers: status and text; None where nobody listens, which is seen `_TIMES` times in turn before it counts.
 Ask = Callable[[str], Optional[tuple[int, str]]]
 
 
@@ -55,12 +55,17 @@ def wait(
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     """The exit code. `connections`: how many TCP connections to the engine's port are open, the engine's side counted."""
-    began, seen, busy = clock(), 0, "it was not asked in time"
+    began, seen, gone, busy = clock(), 0, 0, "it was not asked in time"
     while clock() - began < limit_s:
         found = requests(ask)
-        if found is None:
-            tell("the engine does not answer any more: nothing to wait for")
+        gone = gone + 1 if found is None else 0
+        if gone >= _TIMES:
+            tell("nobody listens on the engine's port any more: nothing to wait for")
             return 0
+        if found is None:
+            seen, busy = 0, "nobody listening on its port"
+            sleep(_PAUSE_S)
+            continue
         count, said = found if found[0] is not None else (connections(), "connections to its port (it tells no count)")
         if count == 0:
             seen += 1
@@ -118,13 +123,14 @@ def _metrics(text: str) -> Optional[float]:
 
 
 def ask(host: str, port: int, path: str) -> Optional[tuple[int, str]]:
-    """The answer there. Nobody listening is None; one that listens and does not answer in time is no answer of 200."""
+    """The answer there. Nobody listening is None; one that takes the connection and does not answer, for want of time or because
+    it closes it (a limit of connections, a worker's restart), is no answer of 200."""
     connection = http.client.HTTPConnection(host, port, timeout=_ASK_S)
     try:
         connection.request("GET", path, headers={"Connection": "close"})
         answer = connection.getresponse()
         return answer.status, answer.read(_LARGEST_BYTES).decode("utf-8", "replace")
-    except (ConnectionRefusedError, ConnectionResetError):
+    except ConnectionRefusedError:
         return None
     except (OSError, http.client.HTTPException) as error:
         return 0, str(error)

@@ -92,8 +92,31 @@ def test_an_engine_that_stays_busy_is_stopped_when_the_time_is_over(capsys: pyte
     assert "found 4 requests by /metrics; it is stopped all the same" in capsys.readouterr().err
 
 
-def test_an_engine_that_is_gone_is_not_waited_for() -> None:
-    assert waited(lambda _path: None) == (0, 0.0)
+def test_an_engine_that_is_gone_is_not_waited_for_once_that_is_seen_several_times() -> None:
+    assert waited(lambda _path: None) == (0, 1.0)
+    answers = iter([None, None, (200, loads((1, 0))), None, None, None])
+    assert waited(lambda _path: next(answers)) == (0, 2.5)
+
+
+def test_an_engine_that_takes_a_connection_and_closes_it_is_not_gone() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    taken, _ = listener.accept()
+                except OSError:
+                    return
+                with taken:
+                    taken.recv(4096)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        port = listener.getsockname()[1]
+        code, _ = waited(lambda path: waitidle.ask("127.0.0.1", port, path), lambda: 7)
+        assert code == 1
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(20)
 
 
 def test_where_the_engine_tells_no_count_its_connections_are() -> None:

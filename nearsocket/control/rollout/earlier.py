@@ -58,7 +58,7 @@ def beginning(now: str, left: Mapping[str, Progress | None]) -> str:
     newest = max((one.started_at for one in left.values() if one), default="")
     if now > newest:
         return now
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, OverflowError):  # a host may say anything
         after = datetime.strptime(newest, FORMAT).replace(tzinfo=UTC) + timedelta(seconds=1)
         return after.strftime(FORMAT)
     return now

@@ -13,18 +13,23 @@ from nearsocket.control.rollout import record
 from nearsocket.control.rollout.job import Done, Job, Judged, Place, Ready
 from nearsocket.control.transport import TransportError
 from nearsocket.model.errors import NearsocketError
+from nearsocket.model.rollout.plan import Reviewed
 from nearsocket.model.rollout.progress import Phase, Progress
 from nearsocket.model.rollout.report import End, HostReport, ReplicaReport
 from nearsocket.model.text import fault, one_line
 
 #: Phases after which what is in force may be this rollout's work and not what was before it.
 _UNDERWAY = (Phase.BEGUN, Phase.APPLIED, Phase.FAILED)
+#: How often a host is asked what runs there, where an answer is lost on the way.
+_ASKED = 3
 Loading = Callable[[frozenset[str]], contextlib.AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
 class Course:
-    """The rollout as every host's turn needs it. `wait_s`: how long to wait for who else works on a host."""
+    """The rollout as every host's turn needs it. `wait_s`: how long to wait for who else works on a host. `client`: this run of it.
+    `reviewed`: the plan that is carried out, and nothing else. `found`: what the look found each host in, by name; None where no
+    look was before the turns."""
 
     id: str
     job: str
@@ -32,10 +37,18 @@ class Course:
     started_at: str
     wanted: Mapping[str, str]
     wait_s: float
+    client: str = ""
+    reviewed: Reviewed | None = None
+    found: Mapping[str, Progress | None] | None = None
 
-    def begun(self, host: str, previous: str | None) -> Progress:
-        """The progress of a host whose work begins."""
-        return Progress(self.id, self.job, self.by, self.started_at, host, self.wanted, previous)
+    def begun(self, host: str, previous: str | None, now: Progress | None = None) -> Progress:
+        """The progress of a host whose work begins. `now`: what it is in where there was no look. Raises NearsocketError where
+        somebody else began there since the look."""
+        before = now if self.found is None else self.found.get(host)
+        over = before.key if before else None
+        made = Progress(self.id, self.job, self.by, self.started_at, host, self.wanted, previous, client=self.client, over=over)
+        made.refuse_taken(now)
+        return made
 
 
 @dataclass
@@ -81,15 +94,18 @@ def _turn(job: Job[Any], place: Place, course: Course, mine: _Turn, loading: Loa
         seen = job.survey(place, course.wait_s)
     with mine.phase("prepare"):
         ready = job.prepare(place, seen, ahead=False)
-    left = seen.left if seen.left and seen.left.id == course.id else None
-    previous = left.previous if left and left.phase in _UNDERWAY else ready.current
+    previous = _previous(seen.left, course, ready)
     mine.report = _seen(mine.report, ready, previous)
     if ready.wanted != course.wanted[name]:
         raise NearsocketError(
             f"expected the host as it was when the rollout began, found that it would come to {one_line(ready.wanted, 80)} now",
             "look at what changed there (nearsocket plan), then begin anew: --anew",
         )
-    progress = course.begun(name, previous)
+    refused = course.reviewed.refusal(name, ready) if course.reviewed else None
+    if refused is not None:
+        raise NearsocketError(f"{refused}; it changed since the rollout began", "review a new plan")
+    progress = course.begun(name, previous, seen.left)
+    left = seen.left is not None and (seen.left.id == course.id or seen.left.phase is not Phase.VERIFIED)
     done = None
     if ready.pending:
         with mine.phase("apply"), loading(ready.loads):
@@ -100,12 +116,23 @@ def _turn(job: Job[Any], place: Place, course: Course, mine: _Turn, loading: Loa
     with mine.phase("verify"):
         judged = _judged(job, place, ready)
     mine.report = _proven(mine.report, judged)
+    if judged.lost and not place.children.closed:
+        told = f"what runs there is not known, and nothing is taken back: {judged.problem}"
+        return mine.ended(End.FAILED, reason=told, hint="look whether the host is up; --resume asks again and goes on")
     if judged.problem is not None:
         return _failed(job, place, ready, progress, mine, done, judged.problem, None, loading)
     if ready.pending or left:
         with mine.phase("mark"):
             _mark(place, progress.at(Phase.VERIFIED))
     return mine.ended(End.VERIFIED if ready.pending or left else End.CURRENT)
+
+
+def _previous(left: Progress | None, course: Course, ready: Ready[Any]) -> str | None:
+    """What there is to go back to: what was in force before the first rollout that did not come to its end there, this one or one
+    that is begun anew. What that one left in force was never proven."""
+    if left is not None and left.job == course.job and left.phase in _UNDERWAY:
+        return left.previous
+    return ready.current
 
 
 def _mark(place: Place, progress: Progress) -> None:
@@ -118,11 +145,20 @@ def _mark(place: Place, progress: Progress) -> None:
 
 
 def _judged(job: Job[Any], place: Place, ready: Ready[Any]) -> Judged:
-    """A host whose proof cannot be had is not proven."""
+    """What runs there; asked again where an answer is lost on the way. A host whose proof cannot be had is not proven."""
+    judged = _asked(job, place, ready)
+    for _ in range(1, _ASKED):
+        if not judged.lost or place.children.closed:
+            break
+        judged = _asked(job, place, ready)
+    return judged
+
+
+def _asked(job: Job[Any], place: Place, ready: Ready[Any]) -> Judged:
     try:
         return job.verify(place, ready)
     except NearsocketError as error:
-        return Judged(problem=f"what runs could not be verified: {error.message}")
+        return Judged(problem=f"what runs could not be verified: {error.message}", lost=isinstance(error, TransportError))
 
 
 def _failed(

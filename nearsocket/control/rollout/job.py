@@ -74,10 +74,12 @@ class Done:
 
 @dataclass(frozen=True)
 class Judged:
-    """What the replicas' proofs say, by name, and why that is not good enough; None where it is."""
+    """What the replicas' proofs say, by name, and why that is not good enough; None where it is. `lost`: the host gave no answer,
+    so nothing is known of what runs there, good or bad; `problem` says why."""
 
     proofs: Mapping[str, Proof] = field(default_factory=dict)
     problem: str | None = None
+    lost: bool = False
 
 
 class Job(Protocol[Work]):

@@ -132,12 +132,14 @@ def _course(job: Job[Any], came: Came, manner: Manner) -> Course:
     """The rollout that this is: a new one, or the one that is resumed. Raises NearsocketError where neither may be."""
     wanted = {name: one.ready.wanted for name, one in came.looked.items() if one.ready}
     there = {name: one.left for name, one in came.looked.items()}
+    client = uuid.uuid4().hex[:12]
     left = earlier.to_resume(there, wanted, job.name, manner)
     if left is not None:
         came.id, came.started_at = left.id, left.started_at
-        return Course(left.id, left.job, left.by, left.started_at, left.wanted, RESUME_WAIT_S)
+        return Course(left.id, left.job, left.by, left.started_at, left.wanted, RESUME_WAIT_S, client, manner.reviewed, there)
     came.started_at = earlier.beginning(came.started_at, there)
-    return Course(uuid.uuid4().hex[:12], job.name, manner.by, came.started_at, wanted, manner.wait_s)
+    id = uuid.uuid4().hex[:12]
+    return Course(id, job.name, manner.by, came.started_at, wanted, manner.wait_s, client, manner.reviewed, there)
 
 
 def _before(came: Came, manner: Manner, course: Course) -> bool:
@@ -164,15 +166,22 @@ def _go(
     job: Job[Any], targets: Sequence[Target], manner: Manner, course: Course, came: Came, tell: Tell, children: Children
 ) -> None:
     left = [target for target in targets if target.name not in came.reports]
-    came.id = course.id if any((one := came.looked[t.name].ready) and one.pending for t in left) else came.id
+    came.id = course.id if any(_to_do(came.looked[target.name]) for target in left) else came.id
+    idle = next((at for at, target in enumerate(left) if _to_do(came.looked[target.name])), len(left))
     loading = _Loads(manner.max_loads).loading
-    for number, batch in enumerate(batches(left, manner.max_unavailable), 1):
+    for number, batch in enumerate(batches(left, manner.max_unavailable, idle), 1):
         with lines(batch) as ways:
             for found in _batch(job, [Place(t, ways[t.name], children) for t in batch], course, number, loading, came):
                 tell(found)
         if any(came.reports[target.name].end in WRONG for target in batch):
             return
     _close(targets, course, came, children, manner)
+
+
+def _to_do(looked: Looked) -> bool:
+    """Whether anything is changed there, or something that a rollout left is still to be proven."""
+    pending = looked.ready is not None and looked.ready.pending
+    return pending or (looked.left is not None and looked.left.phase is not Phase.VERIFIED)
 
 
 def _batch(job: Job[Any], places: Sequence[Place], course: Course, number: int, loading: Any, came: Came) -> Iterator[HostReport]:

@@ -114,8 +114,9 @@ def judged(found: HostVerdicts, replicas: Sequence[str], waiting: Set[str], acce
     """A host's verdicts as a rollout takes them. `waiting`: replicas of which there is nothing to prove yet. Pure."""
     proofs = {one.replica: proof.brief(one) for one in found.verdicts}
     proofs |= {one.replica: Proof(one_line(one.reason, 300), Status.UNKNOWN) for one in found.silent}
-    problems = [proof.told(one) for one in found.findings]
-    problems += [
+    if found.findings:  # the host itself could not be read
+        return Judged(proofs, "; ".join(proof.told(one) for one in found.findings), lost=True)
+    problems = [
         f"replica {one.replica}: no proof, {one_line(one.reason, 200)}" for one in found.silent if one.replica not in waiting
     ]
     problems += [said for one in found.verdicts if (said := proof.problem(one, accept_unknown))]

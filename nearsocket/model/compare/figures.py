@@ -70,7 +70,7 @@ def from_values(values: Any) -> tuple[Baseline, ...]:
     for text in values if isinstance(values, list) else []:
         try:
             found.append(baseline.from_json(text))
-        except (NearsocketError, TypeError):
+        except (NearsocketError, TypeError, RecursionError):
             continue  # a file that somebody else left there is no figure
     return tuple(found)
 

@@ -34,7 +34,8 @@ class Phase(str, enum.Enum):
 class Progress:
     """One host's part. `wanted`: every host of the rollout in its order, and what it is to come to (a digest, a version: equal
     texts are the same wish). `previous`: what the job goes back to on this host, None where there is nothing. `closed`: the
-    whole rollout ended well. `started_at`: ISO 8601 in UTC.
+    whole rollout ended well. `started_at`: ISO 8601 in UTC. `client`: the run that wrote it: a rollout that is resumed has another.
+    `over`: the `key` of the record that may be written over, which that client saw before it began; None where it saw none.
     """
 
     id: str
@@ -47,6 +48,23 @@ class Progress:
     phase: Phase = Phase.BEGUN
     reason: str = ""
     closed: bool = False
+    client: str = ""
+    over: Optional[str] = None
+
+    @property
+    def key(self) -> str:
+        """Whose the host is: equal ones are the same client of the same rollout."""
+        return f"{self.id}/{self.client}"
+
+    def refuse_taken(self, here: Optional[Progress]) -> None:
+        """Raises NearsocketError where the host's record (`here`) is neither this client's nor the one that it saw."""
+        if here is None or here.key in (self.key, self.over):
+            return
+        other = f"it in {one_line(here.id, 40)} by {one_line(here.by, 80)}"
+        found = "another client at work on it (--resume)" if here.id == self.id else other
+        raise NearsocketError(
+            f"expected this host in rollout {one_line(self.id, 40)}, found {found}", "whoever came later has the host now"
+        )
 
     def at(self, phase: Phase, reason: str = "") -> Progress:
         """The same host, that far."""
@@ -70,10 +88,11 @@ def from_value(given: Any) -> Progress:
         entry["phase"] = Phase(entry["phase"])
         entry["wanted"] = {_text(name): _text(wish) for name, wish in entry["wanted"].items()}
         made = Progress(**entry)
-        for name in ("id", "job", "by", "started_at", "host", "reason"):
+        for name in ("id", "job", "by", "started_at", "host", "reason", "client"):
             _text(getattr(made, name))
-        if not (made.previous is None or isinstance(made.previous, str)) or not isinstance(made.closed, bool):
-            raise TypeError("previous or closed of another type")
+        texts = all(given is None or isinstance(given, str) for given in (made.previous, made.over))
+        if not texts or not isinstance(made.closed, bool):
+            raise TypeError("previous, over or closed of another type")
         return made
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NearsocketError(f"expected {SCHEMA}, found: {one_line(str(error), 100)}") from None

@@ -43,6 +43,12 @@ def source(tree: Tree) -> Source:
     return Source(SourceStatus.OK, data=found.value()) if found else Source(SourceStatus.ABSENT, reason="no rollout was here")
 
 
+def refuse_taken(tree: Tree, order: Order) -> None:
+    """Raises NearsocketError where another rollout, or another client of this one, has the host by now; OSError."""
+    if order.rollout is not None:
+        order.rollout.refuse_taken(read(tree))
+
+
 def done(order: Order) -> Phase:
     """How far the host is once that order is carried out: a way back is at its end then, else the proof is still to come."""
     return Phase.APPLIED if order.generation is not None else Phase.ROLLED_BACK
@@ -66,8 +72,8 @@ def conclude(tree: Tree, order: Order, outcome: Outcome) -> Outcome:
 def main(words: Sequence[str], given: bytes) -> None:
     """The action `rollout-mark`: write the progress on standard input, once no apply is at work.
 
-    Only a beginning takes a host over from another rollout: what comes later is of who has it. Raises NearsocketError where that is
-    not so, where the text is none, and where an apply goes on too long; OSError.
+    It is written over its own client's record and over the one that this client saw before it began. Raises NearsocketError where
+    the host is another's, where the text is none, and where an apply goes on too long; OSError.
     """
     said = options.parse(words, ("lock-wait", "root"))
     tree = Tree(Path(said.get("root", "/")))
@@ -76,11 +82,5 @@ def main(words: Sequence[str], given: bytes) -> None:
     at = progress.from_json(given.decode("utf-8", "replace"))
     wait_s = options.seconds(said.get("lock-wait", "60"), 0, 86400)
     with lock.exclusive(tree, f"rollout {one_line(at.id, 40)} by {one_line(at.by, 80)}", wait_s):
-        here = read(tree)
-        if here and here.id != at.id and at.phase is not Phase.BEGUN:
-            other = f"{one_line(here.id, 40)} by {one_line(here.by, 80)}"
-            raise NearsocketError(
-                f"expected this host in rollout {one_line(at.id, 40)}, found it in {other}",
-                "somebody began another rollout meanwhile; it is that one's now",
-            )
+        at.refuse_taken(read(tree))
         write(tree, at)

@@ -100,8 +100,9 @@ def _locked(
     holder: str,
     prober: Optional[Prober],
 ) -> Outcome:
-    if not order.dry and not order.remove and order.part is not Part.IMAGE:
-        upgrading.refuse(tree)
+    if not order.remove and order.part is not Part.IMAGE:
+        upgrading.refuse(tree)  # dry too: what stops a fleet is to be seen before any host is changed
+    progress.refuse_taken(tree, order)
     if order.remove:
         return _left(order, tree, systemctl, clock, look, holder)
     job = dataclasses.replace(_job(order, program, tree, systemctl), prober=prober)

@@ -29,8 +29,8 @@ def bring_up(
     """What a unit failed with (None: all well), and what is left of the journal.
 
     Units restart one after another and stop at the first failure, so that the others go on serving; new ones start side by side.
-    `prober` proves the paths that are due, each while its unit is down. `after`: new ones start one after another too, and one of
-    which it says something is still to be restarted: the next apply gives it another start.
+    `prober` proves the paths that are due, each while its unit is down. `after`: new ones start one after another too, up to one
+    whose path is broken; one of which it says something is still to be restarted: the next apply gives it another start.
     Raises OSError, CommandTimeout.
     """
     for entry in todo.restart:
@@ -49,13 +49,29 @@ def bring_up(
         if problem:
             return problem, _again_later(tree, plan, dataclasses.replace(entry, before=None))
     # One after another, and before any of them starts: what is measured side by side is not what is measured.
-    refused = {name: prober.refusal(pathprobe.of(todo, name)) if prober else None for name in todo.start}
-    started, plan = _start_all(tree, systemctl, plan, (*(name for name in todo.start if not refused[name]), *todo.wait), after)
-    problems = [*(f"{name} is not started: {why}" for name, why in refused.items() if why), *([started] if started else [])]
+    good, refused = _proven(todo, prober, after is not None)
+    waiting = () if refused and after else todo.wait
+    started, plan = _start_all(tree, systemctl, plan, (*good, *waiting), after)
+    problems = [*(f"{name} is not started: {why}" for name, why in refused.items()), *([started] if started else [])]
     if problems:
         return "; ".join(problems), plan
     problem = systemctl.stop(todo.stop)
     return (f"units that are gone did not stop: {problem}" if problem else None), plan
+
+
+def _proven(todo: Work, prober: Optional[Prober], stop: bool) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The units that may start, and why not by unit. `stop`: those behind the first that may not are in neither."""
+    good: list[str] = []
+    refused: dict[str, str] = {}
+    for name in todo.start:
+        why = prober.refusal(pathprobe.of(todo, name)) if prober else None
+        if not why:
+            good.append(name)
+            continue
+        refused[name] = why
+        if stop:
+            break
+    return tuple(good), refused
 
 
 def _again(systemctl: Systemctl, entry: Restart, prober: Optional[Prober], due: Optional[DueProbe]) -> Optional[str]:

@@ -29,6 +29,15 @@ def test_every_host_comes_once_in_its_order_the_first_alone_and_no_batch_is_larg
     assert all(len(batch) == most for batch in made[1:-1])
 
 
+@given(NAMES, st.integers(1, 9), st.integers(0, 12))
+def test_the_canary_is_the_first_host_with_something_to_do_and_is_alone(names: list[str], most: int, idle: int) -> None:
+    made = batches(names, most, min(idle, len(names)))
+    assert [name for batch in made for name in batch] == names
+    assert all(0 < len(batch) <= most for batch in made)
+    if idle < len(names):
+        assert (names[idle],) in made
+
+
 @st.composite
 def progresses(draw: st.DrawFn, hosts: list[str] | None = None) -> Progress:
     names = hosts or ["r1", "r2"]
@@ -43,6 +52,8 @@ def progresses(draw: st.DrawFn, hosts: list[str] | None = None) -> Progress:
         draw(st.sampled_from(Phase)),
         draw(st.text(max_size=20)),
         draw(st.booleans()),
+        draw(st.text(max_size=8)),
+        draw(st.none() | st.text(max_size=8)),
     )
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from nearsocket.model.order import StopAt
 from nearsocket.model.outcome import Outcome
 from nearsocket.model.places import probing_file, proven_file
-from nearsocket.model.probe.path import PathProbe, Result
+from nearsocket.model.probe.path import DueProbe, PathProbe, Result
 from nearsocket.model.probe.starts import Started, StartOrder
-from nearsocket.onhost.apply import entry, journal
+from nearsocket.onhost.apply import entry, journal, proven
 from nearsocket.onhost.apply.pathprobe import Ways
+from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.collect.command import Output
 from tests import build
 from tests.onhost.apply.kill import Bomb, killed
@@ -219,3 +221,26 @@ def test_a_cut_at_any_step_of_a_probe_leaves_no_container_and_the_next_run_compl
         shutil.rmtree(root)
     assert inside >= 1, "expected cuts while the ranks run"
     assert at > 60
+
+
+def test_one_by_one_a_broken_path_stops_the_replicas_behind_it(host: Host) -> None:
+    played = Played(host, answer=lambda start: dead(start) if start.container == "nearsocket-path-a-0" else good(start))
+    outcome = applied(host, ONE, BOTH, played.ways(), one_by_one=StopAt.FAILURE)
+    assert f"{UNIT} is not started" in str(outcome.error)
+    assert played.running() == []
+    assert "run nearsocket-path-b-0" not in played.log
+    again = applied(host, ONE, BOTH, Played(host).ways(), one_by_one=StopAt.FAILURE)
+    assert again.error is None
+    assert host.holds(ONE)
+
+
+@pytest.mark.parametrize(
+    ("said", "ended"),
+    [("Error: No such container: c", True), ("Cannot connect to the Docker daemon at unix:///run/docker.sock.", False)],
+)
+def test_a_probe_that_was_cut_off_is_ended_only_where_the_runtime_says_that_no_container_is_left(
+    host: Host, said: str, ended: bool
+) -> None:
+    proven.begin(host.tree, DueProbe(probe("a"), ONE.manifest.replicas[0], "never proven"))
+    proven.sweep(host.tree, Systemctl(lambda argv, _limit: Output(1 if argv[0] == "docker" else 0, "", said)))
+    assert host.at(probing_file("a")).exists() is not ended

@@ -154,14 +154,16 @@ def mark(host: Host, at: Progress) -> None:
     progress.main(["--lock-wait", "0", "--root", str(host.root)], at.to_json().encode())
 
 
-def test_a_mark_is_of_who_has_the_host_and_only_a_beginning_takes_it_over(host: Host) -> None:
+def test_a_mark_is_of_who_has_the_host_and_takes_it_over_only_from_the_record_that_its_client_saw(host: Host) -> None:
     mark(host, BEGUN)
     mark(host, BEGUN.at(Phase.VERIFIED))
     assert left(host).phase is Phase.VERIFIED
     other = dataclasses.replace(BEGUN, id="y", by="them@there")
     with pytest.raises(NearsocketError, match="found it in x by ops@here"):
-        mark(host, other.at(Phase.VERIFIED))
-    mark(host, other)
+        mark(host, other)
+    assert "found it in x by ops@here" in str(host.apply(NEW, rollout=other).error)
+    assert (left(host).id, host.tree.number()) == ("x", 1)
+    mark(host, dataclasses.replace(other, over=BEGUN.key))
     assert left(host).id == "y"
 
 
