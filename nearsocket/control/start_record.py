@@ -12,6 +12,8 @@ from nearsocket.model.start import Start
 RELIEF_S = 120
 #: How long reading the host may take before a start.
 FINGERPRINT_S = 120
+#: How long a hook that lets traffic in may take.
+HOOK_S = 60
 #: Room between a time limit of ours and systemd's.
 SPARE_S = 60
 #: The watch's longest look at one replica (onhost/verify/watch.py), and what ending it takes.
@@ -49,9 +51,10 @@ def start(replica: ReplicaPlan) -> Start:
 
 
 def timeout_start_s(replica: ReplicaPlan) -> int:
-    """What systemd gives a start: preparing it, the load, the proof."""
+    """What systemd gives a start: preparing it, the load, the proof, letting traffic in."""
     settings = replica.settings
-    return FINGERPRINT_S + RELIEF_S + settings.limits.start_s + settings.verify.timeout_s + SPARE_S
+    hook_s = HOOK_S if settings.hooks.undrain else 0
+    return FINGERPRINT_S + RELIEF_S + settings.limits.start_s + settings.verify.timeout_s + hook_s + SPARE_S
 
 
 def timeout_stop_s(replica: ReplicaPlan) -> int:

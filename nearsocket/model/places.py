@@ -74,3 +74,8 @@ def stopped_file(folder: str, replica: str) -> str:
 def acted_marker(replica: str) -> str:
     """It is there from the moment at which a policy stops or restarts a far start until the next start."""
     return f"{replica_folder(replica)}/acted-far"
+
+
+def hook_failed(replica: str, hook: str) -> str:
+    """There where the last run of that hook (`drain`, `undrain`) failed; it says why."""
+    return f"{replica_folder(replica)}/{hook}-failed"

@@ -12,6 +12,7 @@ people; the file has the same values.
   stops or restarts a start that is proven far it asks systemd for that. `watch` looks at all running replicas again, by a timer.
   Exit 0.
 - wait-health: asks the engine's health address until it answers 200. Exit 0, or 2 when the time is over or the container is gone.
+- hook: runs the drain or undrain hook under a time limit, and keeps what it failed with. Exit 0, or 1 with a warning.
 - wait-idle: behind the drain hook, until the engine has no request left. Exit 0, or 1 when the time is over; the stop goes on.
 """
 
@@ -66,6 +67,12 @@ def wait_health(replica: str, url: str, timeout_s: int) -> tuple[str, ...]:
 def wait_idle(replica: str, host: str, port: int, timeout_s: int) -> tuple[str, ...]:
     """ExecStop behind the drain hook: wait until the engine has answered what it was asked."""
     return (*PYTHON, PROGRAM, "wait-idle", f"--replica={replica}", f"--host={host}", f"--port={port}", f"--timeout={timeout_s}")
+
+
+def hook(replica: str, name: str, timeout_s: int, words: Sequence[str]) -> tuple[str, ...]:
+    """ExecStop and ExecStartPost: the replica's own `drain` or `undrain`; nothing where there is none."""
+    options = (f"--replica={replica}", f"--hook={name}", f"--timeout={timeout_s}")
+    return (*PYTHON, PROGRAM, "hook", *options, "--", *words) if words else ()
 
 
 def verify(replica: str, settings: Verify) -> tuple[str, ...]:

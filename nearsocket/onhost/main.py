@@ -1,8 +1,8 @@
 """The program's entry on a server. `collect` and `survey` print one snapshot as JSON, `apply` reads an order and prints an outcome,
 `rollout-mark` writes down how far a rollout is here; `reprovision` takes one step of a driver's upgrade; `image` applies
 the patch kit or builds the image; `fingerprint`, `relief`,
-`wait-health`, `wait-idle`, `verify` and `watch` are what units call; `verdicts` judges running replicas for a person; `probe`,
-`baseline` and `prefill` measure.
+`wait-health`, `wait-idle`, `hook`, `verify` and `watch` are what units call; `verdicts` judges running replicas for a person;
+`probe`, `baseline` and `prefill` measure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ USAGE = (
     "rollout-mark [--lock-wait SECONDS], reprovision, fingerprint --replica NAME, "
     "relief --replica NAME [--policy POLICY] [--nodes LIST] [--timeout SECONDS], "
     "wait-health --replica NAME [--url URL] [--timeout SECONDS], "
-    "wait-idle --replica NAME --port PORT [--host HOST] [--timeout SECONDS], verify --replica NAME, watch, "
+    "wait-idle --replica NAME --port PORT [--host HOST] [--timeout SECONDS], "
+    "hook --replica NAME --hook drain|undrain --timeout SECONDS -- PROGRAM ARGUMENT..., verify --replica NAME, watch, "
     "verdicts [--replica NAME] [--timeout SECONDS], probe, prefill, baseline --digest DIGEST [--keep yes]"
 )
 
@@ -99,6 +100,10 @@ def _run(words: Sequence[str]) -> int:
         from nearsocket.onhost import waithealth
 
         return waithealth.main(rest)
+    if action == "hook":
+        from nearsocket.onhost import hook
+
+        return hook.main(rest)
     if action == "wait-idle":
         from nearsocket.onhost import waitidle
 

@@ -79,7 +79,8 @@ def test_awkward_values_reach_the_engine_as_they_were() -> None:
     assert "--mount=type=bind,source=/srv/model's/50% $off,target=/srv/model's/50% $off,readonly" in words
     env = text(CASES["awkward"](), "env/odd.env")
     assert "\nPROMPT=100 % \"quoted\" $HOME 'x' \\n #\n" in env
-    assert command_line(setting(unit, "ExecStop")[0].removeprefix("-"))[1:] == ["drain", "a b"]
+    drain = command_line(setting(unit, "ExecStop")[0].removeprefix("-"))
+    assert drain[drain.index("hook") :][2:] == ["--hook=drain", "--timeout=120", "--", "/usr/local/bin/lb", "drain", "a b"]
 
 
 def test_secrets_are_named_by_their_file_and_never_read() -> None:
@@ -146,7 +147,9 @@ def test_a_start_that_its_policy_is_ending_gets_no_traffic(policy: OnFar) -> Non
     one = replica("a", verify=Verify(policy), hooks=Hooks(drain=("/bin/out",), undrain=("/bin/in",)))
     posts = setting(text(made(read.host(four_on_one_socket()), asked(one)), "systemd/nearsocket-sglang-a.service"), "ExecStartPost")
     guards = [] if policy is OnFar.WARN else ['/usr/bin/test "!" -e /run/nearsocket/a/acted-far']
-    assert posts[-1 - len(guards) :] == [*guards, "-/bin/in"]
+    assert posts[-1 - len(guards) : -1] == guards
+    assert posts[-1].startswith("-")
+    assert posts[-1].endswith(" hook --replica=a --hook=undrain --timeout=60 -- /bin/in")
 
 
 @pytest.mark.parametrize("count", [1, 4])

@@ -16,6 +16,7 @@ from nearsocket.model.order import Order, Part
 from nearsocket.model.outcome import Installed, Outcome
 from nearsocket.model.probe.path import Result
 from nearsocket.model.settings import Adopt
+from nearsocket.onhost import hook
 from nearsocket.onhost.apply import (
     adopt,
     build,
@@ -129,7 +130,10 @@ def _locked(
         overridden = freeze.pass_or_refuse(tree, order.freeze, order.override_freeze, holder)
         outcome = dataclasses.replace(outcome, notes=(*outcome.notes, *([overridden] if overridden else [])))
         progress.write(tree, order.rollout)
+        hook.forget(tree, manifest.replicas)
         outcome = _carried_out(outcome, _one_by_one(order, job, tree, clock), tree, systemctl, clock)
+        hooked = [said for one in manifest.replicas if (said := hook.failed(tree, one.name))]
+        outcome = dataclasses.replace(outcome, notes=(*outcome.notes, *hooked))
         outcome = progress.conclude(tree, order, outcome)
     return dataclasses.replace(outcome, states=_states(systemctl, job), timings=clock.timings)
 

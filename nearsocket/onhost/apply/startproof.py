@@ -9,6 +9,7 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Manifest
 from nearsocket.model.order import StopAt
 from nearsocket.model.rollout import proof
+from nearsocket.onhost import hook
 from nearsocket.onhost.apply import disk
 from nearsocket.onhost.apply.tree import Tree
 
@@ -21,6 +22,9 @@ def problem(tree: Tree, manifest: Manifest, unit: str, stop_at: StopAt) -> Optio
     replica = next((one.name for one in manifest.replicas if one.unit == unit), None)
     if replica is None or stop_at is StopAt.NOTHING:
         return None
+    hooked = hook.failed(tree, replica)
+    if hooked is not None:
+        return f"{hooked}; whether it gets traffic is not known"
     accept_unknown = stop_at is StopAt.FAILURE
     start = _newest(tree, replica)
     try:

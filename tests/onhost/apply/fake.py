@@ -17,6 +17,8 @@ from nearsocket.model import places, programs
 from nearsocket.model.finding import Evidence, Finding, Status
 from nearsocket.model.settings import OnFar
 from nearsocket.model.verdict import Held, Trigger, Verdict, Word
+from nearsocket.onhost import hook
+from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.command import Output
 
 UNITS = "/etc/systemd/system"
@@ -136,6 +138,8 @@ class FakeSystem:
                 state["active"][unit] = {"text": text, "id": f"{state['next']:032x}", "state": "active"}
                 state["next"] += 1
                 self._prove(unit, state)
+                if unit in state.get("hooks", {}):  # the words of its unit's hook
+                    hook.main(state["hooks"][unit], Tree(self.root))
         self._save(state)
         return Output(code, "", error)
 
