@@ -74,10 +74,12 @@ class Done:
 
 @dataclass(frozen=True)
 class Judged:
-    """What the replicas' proofs say, by name, and why that is not good enough; None where it is."""
+    """What the replicas' proofs say, by name, and why that is not good enough; None where it is. `notes`: what else
+    there is to say."""
 
     proofs: Mapping[str, Proof] = field(default_factory=dict)
     problem: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Job(Protocol[Work]):

@@ -76,8 +76,8 @@ class Order:
 class State:
     """What is on the host's disk. `frm`: the driver before; `back`: on the way back to it. `packages`: the members before, with
     whole versions; `holds`: which of them were held. `boot_id`: of the boot that is to end. `units`: replicas' units that ran;
-    `started`: those whose start was begun again. `caches`: folders with what engines compiled; `gpus`: how many there were. `words`:
-    what the transaction names, as it was looked at.
+    `started`: those whose start was begun again. `caches`: folders with what engines compiled; `gpus`: how many there were.
+    `words`: what the transaction names, as it was looked at.
     """
 
     id: str
@@ -123,7 +123,8 @@ class State:
 class Answer:
     """What one step came to. `looks`: a preflight's; `words`: what the transaction names; `installed`, `loaded`: the driver's
     version as packages and as the module in memory have it; `split`: packages of another version than the rest. `ran`: of the
-    `replicas`, those that ran when an upgrade began, None where none is under way. `error`: why it failed; `touched`: something was changed.
+    `replicas`, those that ran when an upgrade began, None where none is under way. `error`: why it failed;
+    `touched`: something was changed.
     """
 
     action: Action

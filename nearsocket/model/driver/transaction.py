@@ -62,7 +62,11 @@ def offered(madison: str) -> dict[str, tuple[str, ...]]:
 
 def candidates(family: Family, target: str) -> tuple[str, ...]:
     """Every name that a member may have at the target, to ask apt about."""
-    return tuple(dict.fromkeys(name for member in (*family.named, *family.prebuilt) for name in families.renamed(member.name, upstream(target))))
+    return tuple(
+        dict.fromkeys(
+            name for member in (*family.named, *family.prebuilt) for name in families.renamed(member.name, upstream(target))
+        )
+    )
 
 
 def upstream(target: str) -> str:
@@ -130,7 +134,11 @@ def refusals(
         for name, (old, new) in simulation.installs.items()
         if old is not None and name not in own and name not in held
     ]
-    booted = [f"{name}: another kernel would come" for name, (old, _) in simulation.installs.items() if old is None and _KERNEL.match(name)]
+    booted = [
+        f"{name}: another kernel would come"
+        for name, (old, _) in simulation.installs.items()
+        if old is None and _KERNEL.match(name)
+    ]
     removed = [f"{name} would be removed" for name in simulation.removes if name not in held and name not in mine]
     # A member may go only where another branch's package takes its place, or with the version in its name.
     named = {package.name for package in family.named}

@@ -118,7 +118,7 @@ def devices(tree: Tree) -> dict[str, int]:
     found = {}
     for path in ("/var", "/usr", "/boot"):
         with contextlib.suppress(OSError):
-            found[path] = os.stat(tree.at(path)).st_dev
+            found[path] = tree.at(path).stat().st_dev
     return found
 
 

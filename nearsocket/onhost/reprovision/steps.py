@@ -70,7 +70,9 @@ def rehearsed(work: Work) -> Answer:
     answer = _seen(work, found, Action.REHEARSE)
     if found.stopped:
         return answer
-    return dataclasses.replace(answer, looks=(*answer.looks, *rehearse.rehearse(work.tree, work.apt, found, transaction.upstream(work.order.to))))
+    return dataclasses.replace(
+        answer, looks=(*answer.looks, *rehearse.rehearse(work.tree, work.apt, found, transaction.upstream(work.order.to)))
+    )
 
 
 def prepare(work: Work) -> Answer:
@@ -150,7 +152,9 @@ def _way_back(work: Work, state: State, mine: Family) -> tuple[str, ...]:
     words = changing.previous_words(work.tree, state.packages)
     wrong = checks.refused(work.apt, Transaction(tuple(sorted(state.packages.items()))), mine, words, state.packages)
     if wrong:
-        raise NearsocketError(f"expected a way back to {state.frm}, found: {wrong}", "mend what failed, then go on forward: --resume")
+        raise NearsocketError(
+            f"expected a way back to {state.frm}, found: {wrong}", "mend what failed, then go on forward: --resume"
+        )
     return words
 
 
