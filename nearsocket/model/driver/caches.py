@@ -51,9 +51,9 @@ def folders(mounts: Iterable[tuple[str, str]], environ: Mapping[str, str], home:
     homes = dict.fromkeys(one.rstrip("/") for one in (home, environ.get("HOME", "")) if one.startswith("/") and one != "/")
     inside = [posixpath.join(one, path) for one in homes for path in _HOME]
     inside += [f"/tmp/torchinductor_{one.rpartition('/')[2]}" for one in homes]  # noqa: S108 - in the container, inductor's
-    for name, below in _MOVED.items():
+    for name, parts in _MOVED.items():
         if environ.get(name, "").startswith("/"):
-            inside += [posixpath.join(environ[name], path) for path in below]
+            inside += [posixpath.join(environ[name], part) for part in parts]
     every = tuple(mounts)
     found: dict[str, None] = {}
     for path in map(posixpath.normpath, inside):

@@ -13,6 +13,7 @@ from nearsocket.model.driver import caches
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.finding import Status
 from nearsocket.model.host import Host
+from nearsocket.model.places import REPROVISION
 from nearsocket.model.text import one_line
 from nearsocket.model.verdicts import driverversions
 from nearsocket.model.verdicts.reading import files, listed, refused, why
@@ -54,6 +55,7 @@ def containers(tree: Tree, apt: Apt, host: Host, goal: str) -> tuple[str, ...]:
         missing = _missing(tree, text)
         if not stale and not missing:
             continue
+        copy = _copied(tree, path)
         try:
             said = apt.run(
                 ["sh", "-c", 'exec "$@" 2>&1', "sh", "nvidia-ctk", "cdi", "generate", f"--output={tree.at(path)}"], _GENERATE_S
@@ -70,8 +72,16 @@ def containers(tree: Tree, apt: Apt, host: Host, goal: str) -> tuple[str, ...]:
         missing = _missing(tree, disk.read(tree.at(path), 4 << 20).decode("utf-8", "replace"))
         if missing:
             raise NearsocketError(f"expected {path} to name files that are there, found none at {listed(missing[:3])}")
-        notes.append(f"{path} was made anew")
+        notes.append(f"{path} was made anew; as it was: {copy}")
     return tuple(notes)
+
+
+def _copied(tree: Tree, path: str) -> str:
+    """Where the file as it was is kept: somebody may have written it by hand, and nvidia-ctk writes over it. Raises OSError."""
+    copy = f"{REPROVISION}/{path.strip('/').replace('/', '-')}"
+    disk.make_folders(tree.at(copy).parent)
+    disk.replace(tree.at(copy), disk.read(tree.at(path), 4 << 20), 0o600)
+    return copy
 
 
 def _missing(tree: Tree, spec: str) -> list[str]:

@@ -99,9 +99,8 @@ class Fleet:
         made = Reprovision(
             to, "ops", (), 60.0, limit_s, accept_unknown=True, clock=lambda: self.clock.now, pause=self.clock.pause, **more
         )
-        manner = Manner(
-            "ops", resume=resume and not more.get("anew", False), anew=more.get("anew", False), check=more.get("check", False)
-        )
+        anew = more.get("anew", False)
+        manner = Manner("ops", resume=resume and not anew, anew=anew, check=more.get("check", False))
         return run.rollout(made, self.targets, manner, came or Came())
 
     def ends(self, report: RolloutReport) -> list[End]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nearsocket.model.driver import orders
 from nearsocket.model.driver.orders import Action, Phase
 from nearsocket.model.driver.preflight import Grade
 from nearsocket.onhost.reprovision import kept
@@ -138,3 +139,12 @@ def test_status_tells_packages_of_two_versions_and_which_replicas_ran(site: Site
     site.machine._set(STANDINS[0], version=f"{NEW}-0standin1")
     answer = site.good(Action.STATUS)
     assert (answer.installed, len(answer.split)) == (None, 3)
+
+
+def test_a_state_that_cannot_be_read_is_named_with_the_way_out(site: Site) -> None:
+    path = site.tree.at(orders.FILE)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{")
+    answer = site.do(Action.PREPARE)
+    assert str(answer.error).startswith(f"{orders.FILE}: expected nearsocket.reprovision-state/1, found: ")
+    assert f"mv {orders.FILE} away" in str(answer.hint)
