@@ -36,7 +36,7 @@ def changes(before: Figures, after: Figures) -> Iterator[Change]:
 
 
 def unpaired(before: Figures, after: Figures) -> Iterator[str]:
-    """A note for each thing that one side alone measured, where both measured anything: another image's figures are no comparison."""
+    """A note for each thing that one side alone measured, where both have figures: another image's are no comparison."""
     if before and after:
         for side, here, there in (("before", before, after), ("after", after, before)):
             for what in sorted(here.keys() - there.keys()):
@@ -44,7 +44,7 @@ def unpaired(before: Figures, after: Figures) -> Iterator[str]:
 
 
 def of_baselines(kept: Iterable[Baseline]) -> dict[str, tuple[Series, ...]]:
-    """The newest figures of each set of GPUs, image, backend and ranks' variables, whatever the driver and NCCL were: these change."""
+    """The newest figures of each set of GPUs, image, backend and ranks' variables, whatever driver and NCCL: these change."""
     newest: dict[tuple[str, str, tuple[str, ...], str], Baseline] = {}
     for one in kept:
         where = (one.key.image, one.key.backend, one.key.gpus, one.key.environment)

@@ -19,7 +19,9 @@ _BAD = (Status.WARN, Status.UNKNOWN, Status.FAIL)
 
 
 def changes(before: Sequence[Finding], after: Sequence[Finding]) -> Iterator[Change]:
-    """A change for each subject of each id whose status is another, or that is as bad and says something else. Subjects that one side lacks are taken together, by id:
+    """A change for each subject of each id whose status is another, or that is as bad and says something else.
+
+    Subjects that one side lacks are taken together, by id:
 
     the worst of those before against the worst of those after.
     """
@@ -79,7 +81,7 @@ def _change(before: Finding, after: Finding) -> Iterator[Change]:
 
 
 def _words(finding: Finding) -> str:
-    """What it says. Free memory and the like move by themselves: only a core finding's numbers are a change (2 % far is not 100 %)."""
+    """What it says. Free memory and the like move by themselves: a core finding's numbers alone count (2 % far is not 100 %)."""
     return finding.summary if finding.id in CORE_IDS else _NUMBER.sub("#", finding.summary)
 
 

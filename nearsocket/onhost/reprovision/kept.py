@@ -30,7 +30,7 @@ def read(tree: Tree) -> Optional[State]:
     except FileNotFoundError:
         return None
     except NearsocketError as error:
-        hint = f"look at dpkg -l and the module; then mv {orders.FILE} away, begin anew (--anew), and rm {HOLD_STARTS} where it is left"
+        hint = f"look at dpkg -l and the module; then mv {orders.FILE} away, begin anew (--anew); rm {HOLD_STARTS} if it is left"
         raise NearsocketError(f"{orders.FILE}: {error.message}", hint) from None
 
 
