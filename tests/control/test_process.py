@@ -106,8 +106,10 @@ def test_no_file_descriptor_is_left() -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
+#: Whoever runs tests in the background, or under nohup, had signals ignored, and an ignored one stays so in every child.
 AUDIT = """
-import os, sys
+import os, signal, sys
+signal.signal(int(sys.argv[2]), signal.SIG_DFL)
 os.environ["PATH"] = sys.argv[1] + ":" + os.environ["PATH"]
 from nearsocket.cli import main
 main(["audit", *["gpu%d" % n for n in range(40)], "--parallel", "4"])
@@ -122,7 +124,8 @@ def test_an_interrupt_or_termination_ends_the_children(tmp_path: Path, number: s
     stand_in = tmp_path / "ssh"
     stand_in.write_text(f"#!/bin/sh\necho $$ >>{tmp_path}/pids\nexec sleep 60\n")
     stand_in.chmod(0o755)
-    audit = subprocess.Popen([sys.executable, "-c", AUDIT, tmp_path], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    words = [sys.executable, "-c", AUDIT, str(tmp_path), str(int(number))]
+    audit = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     pids = tmp_path / "pids"
     while not pids.exists() or len(pids.read_text().split()) < 4:
         assert audit.poll() is None

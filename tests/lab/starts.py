@@ -16,6 +16,7 @@ import jinja2
 from lab import ssh
 from nearsocket.control import program
 from nearsocket.model import places, programs
+from nearsocket.model.generation import Manifest, Record, ReplicaEntry
 from nearsocket.model.settings import OnFar, Verify
 from nearsocket.model.start import Start
 from tests.lab.host import LabHost
@@ -86,13 +87,20 @@ def install(
     put(host, "/usr/local/lib/nearsocket/client", CLIENT.encode(), "755")
     for one in starts:
         put(host, f"{current}/replicas/{one.replica}.json", one.to_json().encode())
-    entries = [{"name": one.replica, "slice": one.slice, "unit": one.unit} for one in starts]
-    put(host, f"{current}/manifest.json", json.dumps({"replicas": entries}).encode())
+    entries = tuple(entry(one, port) for one, port in zip(starts, (30000, 30001), strict=True))
+    made = Manifest(host.name, "sha256:f", (), (), (), entries, {}, (), Record("a test", "2026-01-01T00:00:00Z", "0"))
+    put(host, f"{current}/manifest.json", made.to_json().encode())
     put(host, f"/etc/systemd/system/{UNIT}", unit_text(starts[0].verify, binding, variables).encode())
     host.sh(
         "ln -sfn generations/1 /etc/nearsocket/current; systemctl daemon-reload; "
         "[ -f /var/lib/weights.bin ] || head -c 30M /dev/zero >/var/lib/weights.bin"
     )
+
+
+def entry(one: Start, port: int) -> ReplicaEntry:
+    """What the generation says of a replica that no container runs."""
+    runs = ("sglang", "docker", one.unit, one.slice, None, None, one.unit.removesuffix(".service"))
+    return ReplicaEntry(one.replica, *runs, f"none@sha256:{'0' * 64}", "/var/lib/weights.bin", port, one.gpus, (), 30)
 
 
 def unit_text(verify: Verify, binding: str, variables: str) -> str:

@@ -34,10 +34,14 @@ def small(name: str, **more: int) -> Wish:
     return Wish(name=name, profile="small", **more)  # type: ignore[arg-type]
 
 
+#: Whoever runs tests in the background had SIGINT ignored, and an ignored signal stays so in every child.
+LAB = "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); runpy.run_module('lab', run_name='__main__')"
+
+
 def started(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     """The command in a process of its own, its progress readable line by line."""
     return subprocess.Popen(
-        [sys.executable, "-m", "lab", *arguments],
+        [sys.executable, "-c", LAB, *arguments],
         env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -13,7 +13,7 @@ from nearsocket.model import read
 from nearsocket.model.generation import Generation, Record
 from nearsocket.model.host import Engine, Host
 from nearsocket.model.plan.make import plan
-from nearsocket.model.settings import Hooks, Layer, OnChange, Relief, Runtime, Settings, TuneSettings
+from nearsocket.model.settings import Hooks, Layer, OnChange, OnFar, Relief, Runtime, Settings, TuneSettings, Verify
 from tests.plan.hosts import asked, eight, four_on_one_socket, replica
 from tests.snapshots.machines import snc4
 
@@ -61,7 +61,7 @@ def over_two_sockets() -> Generation:
     return made(eight(), asked(one, tune=TuneSettings(numa_balancing=0, zone_reclaim_mode=1, transparent_hugepages="madvise")))
 
 
-def awkward() -> Generation:
+def awkward(policy: OnFar = OnFar.WARN) -> Generation:
     """Four nodes a socket; values with everything that a grammar could trip over; secrets, hooks, a cpuset."""
     one = replica(
         "odd",
@@ -73,6 +73,7 @@ def awkward() -> Generation:
         mounts=("/srv/cache:/cache:rw",),
         hooks=Hooks(("/usr/local/bin/lb", "drain", "a b"), ("/usr/local/bin/lb", "undrain")),
         listen="0.0.0.0",
+        verify=Verify(policy),
     )
     return made(read.host(snc4()), asked(one))
 

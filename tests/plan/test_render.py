@@ -23,7 +23,7 @@ from nearsocket.model.settings import Hooks, OnFar, Relief, TuneSettings, Verify
 from nearsocket.model.start import from_json, gpu_words, start_env
 from nearsocket.onhost.verify import watch
 from tests.plan.hosts import asked, four_on_one_socket, replica
-from tests.plan.rendered import CASES, FOLDER, RECORD, TEMPLATES, made, recipe
+from tests.plan.rendered import CASES, FOLDER, RECORD, TEMPLATES, awkward, made, recipe
 from tests.plan.test_grammar import command_line, environment_file
 
 
@@ -48,7 +48,17 @@ def test_the_files_are_the_reviewed_ones(name: str) -> None:
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze on this machine")
 @pytest.mark.parametrize("name", CASES)
 def test_systemd_accepts_the_units(name: str, tmp_path: Path) -> None:
-    generation = CASES[name]()
+    assert systemd_says(CASES[name](), tmp_path) == (0, "")
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze on this machine")
+@pytest.mark.parametrize("policy", OnFar)
+def test_systemd_accepts_the_units_of_every_policy(policy: OnFar, tmp_path: Path) -> None:
+    assert systemd_says(awkward(policy), tmp_path) == (0, "")
+
+
+def systemd_says(generation: Generation, tmp_path: Path) -> tuple[int, str]:
+    """What `systemd-analyze verify` says of a generation's units."""
     stand_in = shutil.which("true") or ""
     names = []
     for path, content in generation.contents.items():
@@ -60,7 +70,7 @@ def test_systemd_accepts_the_units(name: str, tmp_path: Path) -> None:
             names.append(str(target))
     (tmp_path / "docker.service").write_text(f"[Service]\nExecStart={stand_in}\n")
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", *names], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    return done.returncode, done.stderr
 
 
 def test_systemd_would_not_accept_a_broken_one(tmp_path: Path) -> None:

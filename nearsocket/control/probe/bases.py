@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -75,7 +76,19 @@ def subjects(host: Host, settings: Settings | None, wish: Wish) -> tuple[Subject
     missing = set(wish.replicas) - {one.name for one in chosen}
     if missing:
         raise UsageError(f"--replica: expected one of {', '.join(r.name for r in made.replicas)}, found {min(missing)!r}")
-    return tuple(of_replica(host, one, wish) for one in chosen)
+    return tuple(_with_shm(of_replica(host, one, wish), one) for one in chosen)
+
+
+def _with_shm(subject: Subject, replica: ReplicaPlan) -> Subject:
+    """The same with a /dev/shm of its own, bound as the replica's: that one's is only there while its unit is up."""
+    if replica.shm is None:
+        return subject
+    words = tuple(
+        word.replace(f"source={replica.shm.point},", f"source={FOLDER}/shm,") for word in subject.base.argv[Binding.CONFIGURED]
+    )
+    argv = {**subject.base.argv, Binding.CONFIGURED: words}
+    bound = f"mode=1777,size={replica.shm.size_bytes},mpol=bind:{cpulist.render(replica.shm.nodes)}"
+    return dataclasses.replace(subject, base=dataclasses.replace(subject.base, argv=argv, shm=bound))
 
 
 def bare(host: Host, wish: Wish) -> Subject:

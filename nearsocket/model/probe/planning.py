@@ -37,7 +37,7 @@ class Binding(str, enum.Enum):
 @dataclass(frozen=True)
 class Base:
     """What all starts of a probe share. `argv`: the container's words for each binding (empty: bare, the ranks bind themselves);
-    `far`: the nodes with memory that are near no rank's GPU.
+    `far`: the nodes with memory that are near no rank's GPU; `shm`: as in a start's order, for starts as configured.
     """
 
     backend: Backend
@@ -52,6 +52,7 @@ class Base:
     python: str = ""
     runtime: str = ""
     container: str = ""
+    shm: str = ""
 
 
 def start(
@@ -70,6 +71,7 @@ def start(
         base.python,
         base.runtime,
         f"{base.container}-{number}" if base.container else "",
+        shm=base.shm if binding is Binding.CONFIGURED else "",
     )
 
 

@@ -26,7 +26,8 @@ NAME = "@NAME@"
 class StartOrder:
     """One start. `argv`: what runs Python in the engine's image (empty: `python` here, with no container); the program's own words
     come behind it. `container`: its name and `runtime` the command that removes it; empty without one. `fill`: nodes whose free
-    memory is taken by page cache first (empty: none).
+    memory is taken by page cache first (empty: none). `shm`: options of a tmpfs in the start's folder, `shm`, which the ranks have
+    as their /dev/shm (empty: none is made).
     """
 
     name: str
@@ -36,6 +37,7 @@ class StartOrder:
     runtime: str = ""
     container: str = ""
     fill: tuple[int, ...] = ()
+    shm: str = ""
 
     def to_value(self) -> dict[str, Any]:
         """JSON's own values."""

@@ -20,8 +20,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def small(folder: Path) -> Optional[str]:
     """Mount a tmpfs of that size over the folder, which everybody may write to; why that could not be done, or None."""
-    options = f"mode=1777,size={LOG_BYTES},nr_inodes={LOG_NAMES}".encode()
-    code = _libc.mount(b"nearsocket", os.fsencode(folder), b"tmpfs", ctypes.c_ulong(_FLAGS), options)
+    return tmpfs(folder, f"mode=1777,size={LOG_BYTES},nr_inodes={LOG_NAMES}")
+
+
+def tmpfs(folder: Path, options: str) -> Optional[str]:
+    """Mount a tmpfs with those options over the folder; why that could not be done, or None."""
+    code = _libc.mount(b"nearsocket", os.fsencode(folder), b"tmpfs", ctypes.c_ulong(_FLAGS), options.encode())
     return os.strerror(ctypes.get_errno()) if code else None
 
 

@@ -12,10 +12,12 @@ from typing import Callable, Optional
 
 import nearsocket
 from nearsocket.model import programs
+from nearsocket.model.errors import NearsocketError
 from nearsocket.model.probe import starts
 from nearsocket.model.probe.starts import ProbeOrder, Started, StartOrder
 from nearsocket.model.snapshot import Snapshot
-from nearsocket.onhost.apply import disk
+from nearsocket.onhost.apply import disk, mounting
+from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.files import Context
 from nearsocket.onhost.collect.runner import run_jobs
 from nearsocket.onhost.collect.sources import JOBS
@@ -60,10 +62,12 @@ def once(order: StartOrder, own: Program, wanted: bool, gone: Callable[[], bool]
         folder.chmod(0o711)
         if order.argv:
             disk.write_new(folder / "env", supervise.environment_file(order.ranks.environment), 0o600)
+        if order.shm:
+            _shm(folder / "shm", order.shm)
         with fill.filled(order.fill):
             return supervise.run(order, own, folder, look if wanted else lambda: None, gone)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _away(folder)
         if own_base:  # an unmanaged host has none; one with something in it stays
             with contextlib.suppress(OSError):
                 base.rmdir()
@@ -74,7 +78,22 @@ def _sweep(base: Path) -> None:
     for folder in base.glob("probe-*-*"):
         maker = folder.name.split("-")[1]
         if maker.isdigit() and not Path(f"/proc/{maker}").exists():
-            shutil.rmtree(folder, ignore_errors=True)
+            _away(folder)
+
+
+def _shm(folder: Path, options: str) -> None:
+    """Have the ranks' /dev/shm. Raises NearsocketError."""
+    folder.mkdir(0o755)
+    reason = mounting.tmpfs(folder, options)
+    if reason is not None:
+        raise NearsocketError(f"expected to mount a /dev/shm for the ranks, found: {reason}", "run it as root (--sudo)")
+
+
+def _away(folder: Path) -> None:
+    """The folder of a start is gone, with what is mounted there."""
+    with contextlib.suppress(OSError):
+        mounting.release(Tree(), folder)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def look() -> Snapshot:

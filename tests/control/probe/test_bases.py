@@ -15,6 +15,7 @@ from nearsocket.model import places, programs, read
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.plan.layers import NEEDS_SYS_NICE
 from nearsocket.model.plan.make import plan, slug
+from nearsocket.model.probe import planning
 from nearsocket.model.probe.order import Backend
 from nearsocket.model.probe.planning import Binding
 from nearsocket.model.settings import Verify
@@ -42,9 +43,16 @@ def test_a_replica_is_probed_in_its_image_with_its_environment_and_its_gpus() ->
 def test_the_replicas_own_binding_is_in_force_as_configured_and_in_no_other_start() -> None:
     (subject,) = subjects(HOST, asked(replica("a")), Wish())
     made = plan(HOST, asked(replica("a"))).replicas[0]
-    own = container.run_binding(made)
     words = {binding: subject.base.argv[binding] for binding in Binding}
-    assert set(own) <= set(words[Binding.CONFIGURED])
+    # Its /dev/shm is there only while its unit is up: the probe makes one with the same options.
+    mine = (
+        {word.replace(f"source={made.shm.point},", "source=@FOLDER@/shm,") for word in container.run_binding(made)}
+        if made.shm
+        else set()
+    )
+    assert mine and mine <= set(words[Binding.CONFIGURED])
+    assert planning.start(subject.base, planning.CONFIGURED, 0).shm == "mode=1777,size=17179869184,mpol=bind:1"
+    assert planning.start(subject.base, "naive", 1, Binding.NAIVE).shm == ""
     assert "--cpuset-mems=1" in words[Binding.NEAR]
     assert "--cpuset-mems=0" in words[Binding.FAR]
     assert subject.base.far == (0,)

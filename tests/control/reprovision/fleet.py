@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,10 @@ class Clock:
         self.now += seconds
         for hear in self.heard:
             hear()
+
+
+#: Hosts are looked at side by side, and what a stand-in replaces is the whole process's: one of them at a time.
+_ONE = threading.Lock()
 
 
 class Line(Transport):
@@ -77,12 +82,13 @@ class Line(Transport):
 
     def _do(self, order: Order) -> bytes:
         tree = self.site.tree
-        before = (facts.host_now, command.run)
-        facts.host_now, command.run = lambda _tree: self.machine.host(), self.machine  # type: ignore[assignment]
-        try:
-            made = entry._locked(order, tree, Systemctl(self.machine), Apt(str(tree.at(kept.NEXT)), self.machine))
-        finally:
-            facts.host_now, command.run = before
+        with _ONE:
+            before = (facts.host_now, command.run)
+            facts.host_now, command.run = lambda _tree: self.machine.host(), self.machine  # type: ignore[assignment]
+            try:
+                made = entry._locked(order, tree, Systemctl(self.machine), Apt(str(tree.at(kept.NEXT)), self.machine))
+            finally:
+                facts.host_now, command.run = before
         return made.to_json().encode()
 
 

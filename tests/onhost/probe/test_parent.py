@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import zipfile
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nearsocket.control import program
+from nearsocket.model.errors import NearsocketError
 from nearsocket.model.finding import Status
 from nearsocket.model.probe import allreduce
 from nearsocket.model.probe.order import Backend, Place, RanksOrder
@@ -50,6 +52,31 @@ def test_the_ranks_take_the_program_from_their_input_as_a_container_does(tmp_pat
     assert found.failed is None, found.words
     assert {row.rank for row in found.rows} == {0, 1}
     assert (tmp_path / "removed").read_text() == "rm --force --volumes nearsocket-probe-1\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount needs root")
+def test_ranks_have_a_shared_memory_of_their_own_and_it_goes_with_the_start(tmp_path: Path) -> None:
+    archive, seen = tmp_path / "program.zip", tmp_path / "seen"
+    archive.write_bytes(program.build())
+    runtime = tmp_path / "runtime"
+    runtime.write_text(
+        '#!/bin/sh\n[ "$1" = rm ] && exit 0\nshm=$2; shift 2\n'
+        'while read -r _ point kind options _; do [ "$point" = "$shm" ] && echo "$kind $options $shm"; done </proc/mounts '
+        f'>{seen}\nexec "$@"\n'
+    )
+    runtime.chmod(0o755)
+    words = (str(runtime), "run", "@FOLDER@/shm", sys.executable)
+    ranks = RanksOrder(Backend.STANDIN, (Place(0), Place(1)), (4096,), 1, 0.02, 60, {"PYTHONPATH": ENGINE})
+    order = StartOrder("a", ranks, words, runtime=str(runtime), container="nearsocket-probe-1", shm="mode=1777,size=1m")
+    try:
+        entry.each(ProbeOrder((order,), False), own.Program(str(archive), archive.read_bytes()))
+    except NearsocketError as error:
+        assert "expected to mount a /dev/shm for the ranks" in error.message
+        pytest.skip("no mounts here")
+    kind, options, where = seen.read_text().split()
+    assert kind == "tmpfs" and "size=1024k" in options
+    assert where not in Path("/proc/mounts").read_text()
+    assert not Path(where).exists()
 
 
 SAYS = """#!{python}
