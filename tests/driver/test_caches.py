@@ -10,16 +10,18 @@ from nearsocket.model.driver import caches
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.reprovision import proof
 
+#: A user's home in the container.
+HOME = "/root"
 HASH = "a3f1" * 16
 
 
 @pytest.mark.parametrize(
     ("mounts", "environ"),
     [
-        ([("/srv/hf", "/root/.cache")], {"TRITON_CACHE_DIR": "/root/.cache"}),
+        ([("/srv/hf", f"{HOME}/.cache")], {"TRITON_CACHE_DIR": f"{HOME}/.cache"}),
         ([("/srv/m", "/data")], {"DG_JIT_CACHE_DIR": "/data/"}),
         ([("/srv/m", "/data")], {"TORCHINDUCTOR_CACHE_DIR": "/data"}),
-        ([("/srv/f", "/root/.cache/flashinfer")], {}),
+        ([("/srv/f", f"{HOME}/.cache/flashinfer")], {}),
     ],
 )
 def test_a_mounts_own_root_is_never_emptied(mounts: list[tuple[str, str]], environ: dict[str, str]) -> None:
@@ -33,7 +35,7 @@ def test_every_folder_below_a_moved_root_and_a_home_of_its_own_is_found() -> Non
 
 
 def test_of_mounts_within_mounts_the_inner_one_is_the_one_that_the_container_sees() -> None:
-    found = caches.folders([("/srv/outer", "/root"), ("/srv/inner", "/root/.cache")], {})
+    found = caches.folders([("/srv/outer", "/root"), ("/srv/inner", f"{HOME}/.cache")], {})
     assert "/srv/inner/flashinfer" in found
     assert "/srv/outer/.cache/flashinfer" not in found
 
