@@ -78,6 +78,7 @@ def reprovision(asked: Asked) -> Reprovision:
         disturb=given["disturb"],
         override_freeze=given["override_freeze"],
         check=given["check"],
+        anew=given["anew"],
     )
 
 

@@ -147,7 +147,12 @@ def target_of(host: PyinfraHost) -> tuple[Target, schema.HostData, tuple[Waiver,
 
 def _asks() -> bool:
     """Whether a person sees the plan before it is carried out, or sees nothing but it: then it has to be shown."""
-    return not {"-y", "--yes"} & set(sys.argv) or "--dry" in sys.argv
+    return not {"-y", "--yes"} & set(sys.argv) or dry()
+
+
+def dry() -> bool:
+    """Whether pyinfra only shows what it would do: then a deploy writes nothing on a host."""
+    return "--dry" in sys.argv
 
 
 def _inventory(state: State) -> Path:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearsocket.model.compare import figures, placement
 from nearsocket.model.compare.figures import changes as figure_changes
 from nearsocket.model.compare.make import compare
 from nearsocket.model.compare.values import Change, Comparison, Grade, Section
@@ -250,3 +251,35 @@ def test_baselines_of_two_drivers_are_compared_for_the_same_gpus_and_image() -> 
     )
     assert [one[0] for one in found(before, after)] == ["fail"]
     assert found(after, after) == []
+
+
+def kept_by(environment: str, at: str, *rounds: float, image: str = "engine") -> Baseline:
+    key = Key("sha256:ab", "580.95.05", "2.30.7", image, "nccl", ("0000:c1:00.0",), environment)
+    return Baseline(key, at, (series(*rounds),))
+
+
+def test_figures_of_other_variables_or_images_are_no_regression_and_said() -> None:
+    plain, other = kept_by("aa", "2026-01-01T00:00:00Z", 64.0, 65.0), kept_by("bb", "2026-02-01T00:00:00Z", 124.0, 125.0)
+    image = kept_by("aa", "2026-02-01T00:00:00Z", 124.0, 125.0, image="engine:2")
+    before, after, moved = (figures.of_baselines(some) for some in ([plain], [plain, other], [image]))
+    assert list(figures.changes(before, after)) == list(figures.changes(before, moved)) == []
+    assert [note.rpartition(" was ")[2] for note in figures.unpaired(before, after)] == ["measured after alone"]
+    assert len(list(figures.unpaired(before, moved))) == 2
+    assert list(figures.unpaired({}, after)) == list(figures.unpaired(before, before)) == []
+
+
+@pytest.mark.parametrize(
+    ("id", "old", "new", "changed"),
+    [
+        ("nccl.buffer-placement", "split: 2 % far", "far: 100 % far", True),
+        ("nccl.buffer-placement", "2 % far", "100 % far", True),
+        ("memory.near-free", "3.1 GiB free", "2.9 GiB free", False),
+        ("memory.near-free", "3.1 GiB free", "not read", True),
+    ],
+)
+def test_a_finding_that_is_as_bad_and_says_something_else_is_a_change_and_moving_numbers_are_none(
+    id: str, old: str, new: str, changed: bool
+) -> None:
+    sides = [[dataclasses.replace(finding(id, Status.FAIL), summary=text)] for text in (old, new)]
+    told = list(placement.changes(*sides))
+    assert [change.grade for change in told] == ([Grade.CHANGED] if changed else [])

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsocket.model.driver import family, transaction
+from nearsocket.model.driver import family, preflight, transaction
 from nearsocket.model.driver.transaction import Simulation, Transaction
+from nearsocket.model.host import Package
 from tests.driver import packages as lists
 
 ALL = {
@@ -166,3 +167,43 @@ def test_a_version_is_a_target(word: str) -> None:
 @pytest.mark.parametrize("word", ["", "580", "latest", "580.105.08; reboot", "-580.1", "580.105.08 ", "580.1.2=3"])
 def test_anything_else_is_none(word: str) -> None:
     assert not transaction.TARGET.match(word)
+
+
+CHANGES = """Inst nvidia-driver-580 [580.95.05-0ubuntu1] (580.105.08-0ubuntu1 r [amd64])
+Inst nvidia-firmware-580-580.105.08 (580.105.08-0ubuntu1 r [amd64])
+Inst libfoo9 (1.0 r [amd64])
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", None),
+        ("Inst docker-ce [5:27.0] (5:29.0 r [amd64])\n", "docker-ce 5:27.0 would become 5:29.0"),
+        ("Inst libc6 [2.39-0] (2.39-9 r [amd64])\n", "libc6 2.39-0 would become 2.39-9"),
+        ("Inst linux-image-6.8.0-99-generic (6.8.0-99 r [amd64])\n", "linux-image-6.8.0-99-generic: another kernel would come"),
+        ("Remv nvidia-firmware-580-580.95.05 [580.95.05-0ubuntu1]\n", None),
+    ],
+)
+def test_what_is_not_the_drivers_may_come_but_not_change_and_no_kernel_comes(line: str, said: str | None) -> None:
+    mine = family.of([Package("nvidia-driver-580", "580.95.05-0ubuntu1", "ii ")])
+    wanted = transaction.make(mine, "580.105.08", {"nvidia-driver-580": ["580.105.08-0ubuntu1"]})
+    found = transaction.refusals(transaction.simulated(CHANGES + line), wanted, mine, [])
+    assert found == ((said,) if said else ())
+
+
+def test_built_modules_of_another_branch_are_asked_for_and_an_old_one_is_no_module_of_it() -> None:
+    mine = family.of(
+        [
+            Package("nvidia-driver-570", "570.86.15-0ubuntu1", "ii "),
+            Package("linux-modules-nvidia-570-6.8.0-31-generic", "6.8.0-31.31", "ii "),
+        ]
+    )
+    new = "linux-modules-nvidia-580-6.8.0-31-generic"
+    assert new in transaction.candidates(mine, "580.105.08")
+    driver = {"nvidia-driver-580": ["580.105.08-0ubuntu1"]}
+    along = transaction.make(mine, "580.105.08", {**driver, new: ["6.8.0-31.31+1"]}).along
+    assert along == (new,)
+    assert preflight.kernels(mine, ["6.8.0-31-generic"], {}, True, along)[0].grade is preflight.Grade.OK
+    none = transaction.make(mine, "580.105.08", driver).along
+    assert preflight.kernels(mine, ["6.8.0-31-generic"], {}, True, none)[0].grade is preflight.Grade.STOP

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -66,8 +67,9 @@ def test_the_next_kernel_is_the_boot_loaders_else_the_newest() -> None:
         (DKMS, {RUNNING: True}, True, (), f"kernels: no headers for kernel {NEXT}"),
         (DKMS, {NEXT: True}, True, (), f"kernels: no headers for kernel {RUNNING}"),
         (DKMS, {RUNNING: True, NEXT: True}, False, (), "kernels: DKMS builds the module, and dkms, make or gcc is not there"),
-        (BUILT, {}, False, (f"linux-modules-nvidia-580-server-open-{NEXT}",), None),
-        (BUILT, {}, False, (), f"kernels: no built module for kernel {NEXT}"),
+        (BUILT, {}, False, tuple(f"linux-modules-nvidia-580-server-open-{release}" for release in (RUNNING, NEXT)), None),
+        (BUILT, {}, False, (), f"kernels: no built module for kernel {RUNNING}, {NEXT}"),
+        (BUILT, {}, False, (f"linux-modules-nvidia-580-server-open-{RUNNING}",), f"kernels: no built module for kernel {NEXT}"),
         (STANDIN, {}, False, (), None),
     ],
 )
@@ -98,10 +100,25 @@ def test_with_secure_boot_a_module_that_nobody_signed_is_not_begun(
 ROOM = {"/var": 10 * GIB, "/usr": 10 * GIB, "/boot": GIB}
 
 
+def test_needs_on_one_file_system_are_added_up() -> None:
+    sizes = [Size("libnvidia-compute-580", 400 << 20, 1300 << 20)]
+    free = {"/var": 1600 << 20, "/usr": 1600 << 20}
+    assert stops(*preflight.disk(free, sizes, 0, {"/var": 1, "/usr": 2})) == []
+    said = stops(*preflight.disk(free, sizes, 0, {"/var": 1, "/usr": 1}))
+    assert said[0].startswith("disk: /var, /usr: 1600 MiB free, 2229 MiB needed")
+
+
+@pytest.mark.parametrize("loaded", ["580.95.05", "580.90.01"])
+def test_packages_that_are_not_the_module_that_serves_stop_it_for_there_would_be_no_way_back(loaded: str) -> None:
+    made = host()
+    made = dataclasses.replace(made, driver=dataclasses.replace(made.driver, module_loaded=loaded))
+    assert bool(stops(*preflight.loaded(made, STANDIN))) is (STANDIN.version != loaded)
+
+
 @pytest.mark.parametrize("path", [None, *ROOM])
 def test_a_file_system_without_room_stops_it_and_is_named(path: str | None) -> None:
     sizes = [Size("libnvidia-compute-580", 200 << 20, 0), Size("nvidia-utils-580", 1 << 20, 4 << 20)]
-    looks = preflight.disk({**ROOM, **({path: 1 << 20} if path else {})}, sizes, 80 << 20)
+    looks = preflight.disk({**ROOM, **({path: 1 << 20} if path else {})}, sizes, 80 << 20, {})
     assert [line.split(":")[1].strip() for line in stops(*looks)] == ([path] if path else [])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -30,6 +31,8 @@ _LIMITS_S = {
 }
 _BEGINNING = b'{"schema": "nearsocket.reprovision/'
 _PAUSE_S = 2.0
+#: A host that answers for so long in the old boot, behind an order whose answer was cut, never got it.
+_AGAIN_S = 60.0
 #: How an exec ends that a shutdown takes along.
 _CUT = (Trouble.ANSWER, Trouble.UNREACHABLE, Trouble.TIMEOUT, Trouble.SSH, Trouble.KILLED)
 
@@ -73,18 +76,22 @@ def reboot(
     before = first.boot_id
     if before is None:
         raise NearsocketError(f"expected the host to tell which boot it is in, found: {first.error or 'no boot id'}", first.hint)
+    cut = False
     try:
         told = step(place, _as(order, Action.REBOOT))
     except TransportError as error:
         if error.trouble not in _CUT:
             raise
-        told = Answer(Action.REBOOT)  # the shutdown took the connection with it
+        told, cut = Answer(Action.REBOOT), True  # the shutdown took the connection with it, or the order never came there
     if told.error:
         raise NearsocketError(told.error, told.hint)
     if told.notes or (told.state and told.boot_id and told.state.boot_id != told.boot_id):
         return told.notes[0] if told.notes else None
     end, last = clock() + limit_s, "it never went down"
+    again = clock() + _AGAIN_S
     while clock() < end:
+        if place.children.closed:
+            raise HostLost("given up by an interrupt; the host reboots by itself", "--resume goes on")
         pause(min(_PAUSE_S, max(0.0, end - clock())))
         _let_go(place)
         try:
@@ -95,6 +102,10 @@ def reboot(
         if now is not None and now != before:
             return None
         last = "it is still in the boot that was to end"
+        if cut and clock() >= again:
+            again = clock() + _AGAIN_S
+            with contextlib.suppress(TransportError):
+                step(place, _as(order, Action.REBOOT))
     raise HostLost(
         f"expected the host to come back from its reboot within {limit_s:g} s, found: {one_line(last, 200)}",
         "look at its console; once it is back, --resume goes on",

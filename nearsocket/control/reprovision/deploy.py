@@ -53,6 +53,7 @@ def reprovision_host(host: PyinfraHost, checks_folder: Path) -> None:
             accept_unknown=options.accept_unknown,
             disturb=options.disturb,
             override_freeze=options.override_freeze,
+            check=deploy.dry(),
         )
         if _looked(host, target, job, options.lock_wait):
             _upgrade(name=f"Nearsocket: driver {job.to}", target=target, job=job, wait_s=options.lock_wait, _serial=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ from nearsocket.control.reprovision import ask, measuring
 from nearsocket.control.reprovision.ask import HostLost
 from nearsocket.control.rollout import record, site
 from nearsocket.control.rollout.job import Done, Job, Judged, Place, Ready, Seen
+from nearsocket.control.rollout.run import RESUME_WAIT_S
 from nearsocket.control.target import Way
 from nearsocket.control.transport import TransportError, Trouble
+from nearsocket.model import networkfs
 from nearsocket.model.check import Check
 from nearsocket.model.driver import transaction
 from nearsocket.model.driver.orders import Action, Answer, Order, State
@@ -57,6 +60,7 @@ class Reprovision(Job[Upgrade]):
     disturb: bool = False
     override_freeze: str | None = None
     check: bool = False
+    anew: bool = False
     name: str = "reprovision"
     clock: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
@@ -65,13 +69,15 @@ class Reprovision(Job[Upgrade]):
         """The snapshot, with what an earlier rollout left. A host that may be in the middle of its reboot is waited for."""
         if place.target.way is not Way.SSH:
             raise UsageError(f"{place.target.name}: expected a host over SSH, found this machine: it cannot outlive its own reboot")
-        end = self.clock() + min(wait_s, self.reboot_limit_s)
+        # Who resumes may come while the host is in its reboot, however long that was allowed to take.
+        patient = wait_s >= min(self.reboot_limit_s, RESUME_WAIT_S)
+        end = self.clock() + (self.reboot_limit_s if patient else 0.0)
         while True:
             try:
                 snapshot = converge.survey(place.target, place.way, self.timeout_s, place.children, wait_s)
                 return Seen(snapshot, record.left(snapshot))
             except TransportError as error:
-                if error.trouble not in _AWAY or self.clock() >= end or wait_s < self.reboot_limit_s:
+                if error.trouble not in _AWAY or self.clock() >= end:
                     raise
                 self.pause(_PAUSE_S)
 
@@ -85,10 +91,21 @@ class Reprovision(Job[Upgrade]):
                 f"finish it: --driver {state.to} --resume",
             )
         goal = transaction.upstream(self.to)
-        pending = state is not None or now.loaded != goal or now.installed not in (goal, None)
-        before = site.last_verdicts(snapshots.parsed(seen.snapshot, place.target.near))
+        pending = state is not None or now.loaded != goal or now.installed not in (goal, None) or bool(now.split)
+        host = snapshots.parsed(seen.snapshot, place.target.near)
+        served = place.target.settings.replicas if place.target.settings else ()
         work = Upgrade(seen.snapshot, state, state.frm if state else now.loaded, now.replicas)
-        ready = Ready(self.to, now.loaded, pending, work, digest=now.loaded, replicas=now.replicas, before=before)
+        ready = Ready(
+            self.to,
+            now.loaded,
+            pending,
+            work,
+            digest=now.loaded,
+            fingerprint=_digest(state.words) if state else "",
+            replicas=now.replicas,
+            before=site.last_verdicts(host),
+            loads=networkfs.sources(host.mounts, (replica.model for replica in served)),
+        )
         if not pending or not ahead:
             return ready
         if state is not None:
@@ -106,20 +123,28 @@ class Reprovision(Job[Upgrade]):
         changes = [f"install {word}" for word in seen.words]
         changes += ["reboot", *(f"restart replica {name}" for name in ready.replicas)]
         notes = tuple(str(look) for look in seen.looks if look.grade is Grade.WARN)
-        return dataclasses.replace(ready, changes=tuple(changes), notes=notes)
+        return dataclasses.replace(ready, changes=tuple(changes), notes=notes, fingerprint=_digest(seen.words))
 
     def carry_out(self, place: Place, ready: Ready[Upgrade], progress: Progress) -> Done:
         """All steps, each journaled on the host; a replica starts once the driver is proven and as fast as it was."""
         record.mark(place, progress)
         state = ready.work.state
-        if state is not None and state.back:
-            done = self._going(place, ready, progress, (Action.BACK,), forward=False)
-            return (
-                done
-                if done.error
-                else self._failed(ready, done.now, f"it was on the way back to {state.frm}, and is there now", False)
-            )
+        if state is not None and state.back and not self.anew:
+            return self._came_back(place, ready, progress, state)
         return self._going(place, ready, progress, (Action.PREPARE, Action.UPGRADE), forward=True)
+
+    def _came_back(self, place: Place, ready: Ready[Upgrade], progress: Progress, state: State) -> Done:
+        """A way back that an earlier client left, to its end: the next time goes forward."""
+        done = self._going(place, ready, progress, (Action.BACK,), forward=False)
+        if done.error:
+            return (
+                done if done.lost else dataclasses.replace(done, hint=f"{done.hint or 'mend that'}; --anew goes forward from there")
+            )
+        judged = self.verify(place, ready)
+        said = f"it was on the way back to {state.frm}, and is there now"
+        if judged.problem is not None:
+            said = f"{said}, NOT PROVEN: {judged.problem}"
+        return self._failed(ready, done.now, said, False, (*done.notes, *judged.notes), "--resume tries the upgrade again")
 
     def roll_back(self, place: Place, ready: Ready[Upgrade], progress: Progress) -> Done:
         """The packages before, a reboot, the same proofs, the replicas."""
@@ -192,6 +217,7 @@ class Reprovision(Job[Upgrade]):
             wait_s,
             place.target.freeze,
             self.override_freeze,
+            self.anew,
         )
         answer = ask.step(place, order)
         if answer.error is not None:
@@ -210,14 +236,44 @@ class Reprovision(Job[Upgrade]):
         return Done(now, ready.changes, tuple(notes), error=message, hint=hint, touched=touched)
 
     def verify(self, place: Place, ready: Ready[Upgrade]) -> Judged:
-        """What runs now, judged as its starts were; where all is well, what was kept for the way back goes."""
+        """What runs now, judged as its starts were; where all is well, what was kept for the way back goes.
+
+        A replica that did not run before was left down: there is nothing to prove of it. That the host could not be tidied up
+        behind good proofs is a note, and no reason to take a driver back.
+        """
         found = verify.one(place.target, place.way, self.timeout_s, None, place.children)
-        judged = site.judged(found, ready.replicas, frozenset(), self.accept_unknown)
-        if judged.problem is None:
-            now = self._step(place, Action.STATUS, "status")
-            if now.state is not None and now.state.unfinished:
-                self._step(place, Action.FINISH, now.state.id)
-        return judged
+        now, unknown = self._told(place)
+        ran = now.ran if now is not None else None
+        down = frozenset(ready.replicas) - frozenset(ready.replicas if ran is None else ran)
+        judged = site.judged(found, ready.replicas, down, self.accept_unknown)
+        if judged.problem is not None:
+            return judged
+        notes = [f"replica {name} did not run before: it was left down, and nothing of it is proven" for name in sorted(down)]
+        if now is None:
+            notes.append(unknown)
+        elif now.state is not None and now.state.unfinished:
+            notes += self._finished(place, now.state.id)
+        return dataclasses.replace(judged, notes=tuple(notes))
+
+    def _told(self, place: Place) -> tuple[Answer | None, str]:
+        """How far the host is; None and a note where it does not tell."""
+        try:
+            return self._step(place, Action.STATUS, "status"), ""
+        except NearsocketError as error:
+            return None, one_line(f"not closed on the host ({error.message}): run the same once more", 300)
+
+    def _finished(self, place: Place, id: str) -> list[str]:
+        """Notes of what could not be tidied up."""
+        try:
+            self._step(place, Action.FINISH, id)
+        except NearsocketError as error:
+            return [one_line(f"all is proven, and not closed on the host ({error.message}): run the same once more", 300)]
+        return []
+
+
+def _digest(words: Sequence[str]) -> str:
+    """What a reviewed plan rests on: the transaction's own words; nothing where there are none."""
+    return hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest() if words else ""
 
 
 class _Failed(NearsocketError):

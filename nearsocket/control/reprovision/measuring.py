@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 
 from nearsocket.control import audit, converge
@@ -11,6 +10,7 @@ from nearsocket.control.audit import Manner
 from nearsocket.control.probe.bases import Wish
 from nearsocket.control.probe.measure import AllreduceWish, Reading, measure
 from nearsocket.control.rollout.job import Place
+from nearsocket.control.transport import TransportError
 from nearsocket.model.check import Check
 from nearsocket.model.compare import figures
 from nearsocket.model.compare.make import compare
@@ -32,7 +32,8 @@ _LIMIT_S = 600.0
 
 def compared(place: Place, before: Snapshot, frm: str | None, timeout_s: float, disturb: bool = False) -> list[str]:
     """Measure every replica's all-reduces, before it starts, and hold them against the figures kept with the driver before: the new
-    one has none. Notes. Raises NearsocketError where sums are wrong, or it is slower beyond the noise.
+    one has none. Notes; what cannot be measured (one GPU, an image without torch, a GPU that somebody holds) is one too, for that
+    says nothing of the driver. Raises NearsocketError where sums are wrong, or it is slower beyond the noise, TransportError.
     """
     served = place.target.settings.replicas if place.target.settings else ()
     if not served:
@@ -40,17 +41,32 @@ def compared(place: Place, before: Snapshot, frm: str | None, timeout_s: float, 
     known = figures.from_values(before.data("baselines"))
     # What was not measured then has nothing to be held against.
     kept = tuple(sorted({one.size_bytes for had in known for one in had.sizes})) or sizes.DEFAULT
-    wishes = [
-        Wish(backend, sizes=kept, limit_s=_LIMIT_S, replicas=tuple(one.name for one in served if one.probe.backend is backend))
-        for backend in dict.fromkeys(one.probe.backend for one in served)
-    ]
     reading = Reading(timeout_s, disturb=disturb)
+    notes: list[str] = []
+    for one in served:
+        wish = Wish(one.probe.backend, sizes=kept, limit_s=_LIMIT_S, replicas=(one.name,))
+        try:
+            reports = measure(place.target, wish, reading, AllreduceWish(), place.children)
+        except TransportError:
+            raise
+        except NearsocketError as error:
+            notes.append(one_line(f"replica {one.name}: no all-reduce was measured: {error.message}", 300))
+            continue
+        notes += _judged(reports, known, frm)
+    return notes
+
+
+def _judged(reports: Sequence[ProbeReport], known: Sequence[Baseline], frm: str | None) -> list[str]:
+    """Notes. Raises NearsocketError where one is wrong or slower."""
     notes = []
-    found = (measure(place.target, wish, reading, AllreduceWish(), place.children) for wish in wishes)
-    for report in itertools.chain.from_iterable(found):
+    for report in reports:
         bad = next((finding for finding in report.findings if finding.status is Status.FAIL), None)
         if bad is not None:
             raise NearsocketError(f"replica {report.subject}: {bad.id} {bad.status.value}: {bad.summary}", bad.remedy)
+        void = next((finding for finding in report.findings if _not_run(finding)), None)
+        if void is not None:
+            notes.append(one_line(f"replica {report.subject}: no all-reduce was measured: {void.summary}", 300))
+            continue
         judged = _against(report, known, frm)
         if judged.status in (Status.FAIL, Status.WARN):
             raise NearsocketError(
@@ -59,6 +75,10 @@ def compared(place: Place, before: Snapshot, frm: str | None, timeout_s: float, 
             )
         notes.append(one_line(f"replica {report.subject}: all-reduces {judged.summary}", 300))
     return notes
+
+
+def _not_run(finding: Finding) -> bool:
+    return finding.id == "probe.allreduce" and finding.status is Status.UNKNOWN
 
 
 def _against(report: ProbeReport, known: Sequence[Baseline], frm: str | None) -> Finding:

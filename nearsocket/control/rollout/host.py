@@ -246,4 +246,5 @@ def _proven(report: HostReport, judged: Judged, back: Done | None = None) -> Hos
     replicas = {one.name: one for one in (_worked(report, back) if back else report.replicas)}
     for name, proof in judged.proofs.items():
         replicas[name] = dataclasses.replace(replicas.get(name, ReplicaReport(name)), after=proof)
-    return dataclasses.replace(report, replicas=tuple(replicas.values()))
+    notes = tuple(dict.fromkeys((*report.notes, *judged.notes)))
+    return dataclasses.replace(report, replicas=tuple(replicas.values()), notes=notes)

@@ -75,11 +75,12 @@ class Done:
 @dataclass(frozen=True)
 class Judged:
     """What the replicas' proofs say, by name, and why that is not good enough; None where it is. `lost`: the host gave no answer,
-    so nothing is known of what runs there, good or bad; `problem` says why."""
+    so nothing is known of what runs there, good or bad; `problem` says why. `notes`: what else there is to say."""
 
     proofs: Mapping[str, Proof] = field(default_factory=dict)
     problem: str | None = None
     lost: bool = False
+    notes: tuple[str, ...] = ()
 
 
 class Job(Protocol[Work]):

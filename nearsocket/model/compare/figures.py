@@ -35,15 +35,27 @@ def changes(before: Figures, after: Figures) -> Iterator[Change]:
         yield Change(Section.FIGURES, grade, what, size, microseconds(old.median_us), microseconds(new.median_us))
 
 
+def unpaired(before: Figures, after: Figures) -> Iterator[str]:
+    """A note for each thing that one side alone measured, where both have figures: another image's are no comparison."""
+    if before and after:
+        for side, here, there in (("before", before, after), ("after", after, before)):
+            for what in sorted(here.keys() - there.keys()):
+                yield one_line(f"not compared: {what} was measured {side} alone", 300)
+
+
 def of_baselines(kept: Iterable[Baseline]) -> dict[str, tuple[Series, ...]]:
-    """The newest figures of each set of GPUs, image and backend, whatever the driver and NCCL were: these are what changes."""
-    newest: dict[tuple[str, str, tuple[str, ...]], Baseline] = {}
+    """The newest figures of each set of GPUs, image, backend and ranks' variables, whatever driver and NCCL: these change."""
+    newest: dict[tuple[str, str, tuple[str, ...], str], Baseline] = {}
     for one in kept:
-        where = (one.key.image, one.key.backend, one.key.gpus)
+        where = (one.key.image, one.key.backend, one.key.gpus, one.key.environment)
         if where not in newest or newest[where].kept_at < one.kept_at:
             newest[where] = one
     return {
-        one_line(f"baseline of {' '.join(one.key.gpus)} in {one.key.image} ({one.key.backend})", 200): one.sizes
+        one_line(
+            f"baseline of {' '.join(one.key.gpus)} in {one.key.image} ({one.key.backend}, "
+            f"variables {one.key.environment[:12] or 'not known'})",
+            260,
+        ): one.sizes
         for one in newest.values()
     }
 

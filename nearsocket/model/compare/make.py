@@ -38,7 +38,9 @@ def _pair(before: HostReport, after: HostReport, old: Figures, new: Figures) -> 
         found += placement.replicas(before.host, after.host)
         found += software.versions(before.host, after.host)
         found += software.parameters(before.host, after.host)
-        found += figures.changes({**_kept(before.host), **old}, {**_kept(after.host), **new})
+        sides = {**_kept(before.host), **old}, {**_kept(after.host), **new}
+        found += figures.changes(*sides)
+        notes += figures.unpaired(*sides)
         notes += _unread(before.host, after.host)
     else:
         side, report = ("before", before) if before.host is None else ("after", after)

@@ -14,11 +14,14 @@ from nearsocket.model.verdicts.reading import refused
 
 #: NVML's number of a GPU can change between two boots; its PCI address does not.
 _NUMBERED = re.compile(r"\bGPU \d+ \(([0-9a-fA-F:.]+)\)")
+_NUMBER = re.compile(r"\d[\d.,]*")
 _BAD = (Status.WARN, Status.UNKNOWN, Status.FAIL)
 
 
 def changes(before: Sequence[Finding], after: Sequence[Finding]) -> Iterator[Change]:
-    """A change for each subject of each id whose status is another. Subjects that one side lacks are taken together, by id:
+    """A change for each subject of each id whose status is another, or that is as bad and says something else.
+
+    Subjects that one side lacks are taken together, by id:
 
     the worst of those before against the worst of those after.
     """
@@ -73,6 +76,13 @@ def _worst(these: Mapping[str, Finding], others: Mapping[str, Finding]) -> Optio
 def _change(before: Finding, after: Finding) -> Iterator[Change]:
     if before.status is not after.status:
         yield _made(after, before, _grade(before, after))
+    elif after.status in _BAD and _words(before) != _words(after):
+        yield _made(after, before, Grade.CHANGED)
+
+
+def _words(finding: Finding) -> str:
+    """What it says. Free memory and the like move by themselves: a core finding's numbers alone count (2 % far is not 100 %)."""
+    return finding.summary if finding.id in CORE_IDS else _NUMBER.sub("#", finding.summary)
 
 
 def _made(after: Finding, before: Optional[Finding], grade: Grade) -> Change:

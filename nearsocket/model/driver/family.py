@@ -100,6 +100,11 @@ def _version(package: Package) -> Optional[str]:
     return driverversions.package_version(package)
 
 
+def comes_along(name: str) -> bool:
+    """Whether it is a part with the driver's version in its name: such come and go as dependencies of the others."""
+    return bool(_VERSION_IN_NAME.search(name) and _NAME.match(name) and not _NOT.match(name))
+
+
 def branch(name: str) -> Optional[str]:
     """The branch in a package's name: `580` of `nvidia-driver-580-server-open`; None where it has none."""
     found = _BRANCH.search(name)

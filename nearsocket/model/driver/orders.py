@@ -51,7 +51,8 @@ class Phase(str, enum.Enum):
 class Order:
     """One step. `to`: the driver's version; `by`: who; `disturb`: leave to end what others run on the GPUs.
 
-    `replica`: for START, which one. `accept_unknown`: a proof that is unknown counts as good enough.
+    `replica`: for START, which one. `accept_unknown`: a proof that is unknown counts as good enough. `forward`: for PREPARE, a host
+    on its way back is turned round.
     """
 
     action: Action
@@ -64,6 +65,7 @@ class Order:
     lock_wait_s: float = 0.0
     freeze: Optional[Freeze] = None
     override_freeze: Optional[str] = None
+    forward: bool = False
 
     def to_json(self) -> str:
         """One line."""
@@ -75,6 +77,7 @@ class State:
     """What is on the host's disk. `frm`: the driver before; `back`: on the way back to it. `packages`: the members before, with
     whole versions; `holds`: which of them were held. `boot_id`: of the boot that is to end. `units`: replicas' units that ran;
     `started`: those whose start was begun again. `caches`: folders with what engines compiled; `gpus`: how many there were.
+    `words`: what the transaction names, as it was looked at.
     """
 
     id: str
@@ -91,6 +94,7 @@ class State:
     started: tuple[str, ...] = ()
     caches: tuple[str, ...] = ()
     gpus: int = 0
+    words: tuple[str, ...] = ()
 
     def at(self, phase: Phase, **more: Any) -> State:
         """The same, that far."""
@@ -118,7 +122,9 @@ class State:
 @dataclass(frozen=True)
 class Answer:
     """What one step came to. `looks`: a preflight's; `words`: what the transaction names; `installed`, `loaded`: the driver's
-    version as packages and as the module in memory have it. `error`: why it failed; `touched`: something was changed.
+    version as packages and as the module in memory have it; `split`: packages of another version than the rest. `ran`: of the
+    `replicas`, those that ran when an upgrade began, None where none is under way. `error`: why it failed;
+    `touched`: something was changed.
     """
 
     action: Action
@@ -129,6 +135,8 @@ class Answer:
     loaded: Optional[str] = None
     boot_id: Optional[str] = None
     replicas: tuple[str, ...] = ()
+    split: tuple[str, ...] = ()
+    ran: Optional[tuple[str, ...]] = None
     notes: tuple[str, ...] = ()
     took_s: float = 0.0
     error: Optional[str] = None
@@ -172,8 +180,9 @@ def answer_from_json(text: str) -> Answer:
         value["state"] = _state(value["state"]) if value["state"] is not None else None
         looks = value["looks"]
         value["looks"] = tuple(Look(str(e["check"]), Grade(e["grade"]), str(e["text"]), str(e["hint"])) for e in looks)
-        for name in ("words", "replicas", "notes"):
+        for name in ("words", "replicas", "notes", "split"):
             value[name] = tuple(map(str, value[name]))
+        value["ran"] = tuple(map(str, value["ran"])) if value["ran"] is not None else None
         return Answer(**value)
     except (KeyError, TypeError, ValueError) as error:
         raise _foreign(ANSWER, error) from None
@@ -182,8 +191,8 @@ def answer_from_json(text: str) -> Answer:
 def _state(value: dict[str, Any]) -> State:
     try:
         known = {**value, "phase": Phase(value["phase"]), "packages": {str(k): str(v) for k, v in value["packages"].items()}}
-        for name in ("holds", "units", "started", "caches"):
-            known[name] = tuple(map(str, known[name]))
+        for name in ("holds", "units", "started", "caches", "words"):
+            known[name] = tuple(map(str, known.get(name, ())))
         return State(**known)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _foreign(STATE, error) from None

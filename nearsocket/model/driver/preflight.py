@@ -68,6 +68,15 @@ def whole(family: Family, audit: str, target: str) -> tuple[Look, ...]:
     return tuple(found)
 
 
+def loaded(host: Host, family: Family) -> tuple[Look, ...]:
+    """The packages are those of the module in memory: else the way back would lead to another driver than the one that serves."""
+    mine = host.driver.module_loaded
+    if mine is None or mine == family.version:
+        return ()
+    text = f"the module in memory is {mine}, the packages are {family.version}: what serves now could not be gone back to"
+    return (Look("packages", Grade.STOP, text, f"--driver {family.version} first: it reboots and proves what is installed"),)
+
+
 def next_kernel(host: Host) -> Optional[str]:
     """The kernel of the next boot: the boot loader's default, else the newest that is installed; None where none is."""
     images = mapping(host, "kernel.images")
@@ -81,11 +90,12 @@ def next_kernel(host: Host) -> Optional[str]:
 def kernels(
     family: Family, releases: Sequence[str], headers: Mapping[str, bool], compiler: bool, prebuilt_for: Iterable[str] = ()
 ) -> tuple[Look, ...]:
-    """Whether each of these kernels can get a module. `headers`: which have them; `prebuilt_for`: packages that would come."""
+    """Whether each of these kernels can get a module. `headers`: which have them; `prebuilt_for`: the built modules that will be
+    there then, old ones of another branch are none."""
     if family.dkms is None and not family.prebuilt:
         return (Look("kernels", Grade.OK, f"the module comes built, for {listed(releases)} it is looked at after the upgrade"),)
     if family.dkms is None:
-        names = [*prebuilt_for, *(package.name for package in family.prebuilt)]
+        names = list(prebuilt_for)
         without = [release for release in releases if not any(name.endswith(release) for name in names)]
         if without:
             hint = f"apt-get install linux-modules-nvidia-...-{without[0]}, or boot another kernel"
@@ -129,8 +139,8 @@ class Size:
     unpacked_bytes: int
 
 
-def disk(free: Mapping[str, int], sizes: Sequence[Size], initrd_bytes: int) -> tuple[Look, ...]:
-    """Whether /var, /usr and /boot have room. `free`: bytes by path, of file systems that may be one and the same.
+def disk(free: Mapping[str, int], sizes: Sequence[Size], initrd_bytes: int, devices: Mapping[str, int]) -> tuple[Look, ...]:
+    """Whether /var, /usr and /boot have room. `free`: bytes by path; `devices`: its file system, needs on one are added up.
 
     Fetched: the new packages and the old ones that are kept for the way back. Unpacked: both lie there for a moment. /boot: a new
     initial RAM disk is written beside the old one.
@@ -138,11 +148,15 @@ def disk(free: Mapping[str, int], sizes: Sequence[Size], initrd_bytes: int) -> t
     fetched = 2 * sum(size.archive_bytes for size in sizes)
     unpacked = sum(size.unpacked_bytes or _UNPACKED * size.archive_bytes for size in sizes)
     needs = {"/var": fetched + _SLACK_BYTES, "/usr": unpacked + _SLACK_BYTES, "/boot": initrd_bytes + initrd_bytes // 8}
-    short = [
-        f"{path}: {free[path] // MIB} MiB free, {need // MIB + 1} MiB needed"
-        for path, need in needs.items()
-        if path in free and free[path] < need
-    ]
+    groups: dict[object, list[str]] = {}
+    for path in needs:
+        if path in free:
+            groups.setdefault(devices.get(path, path), []).append(path)
+    short = []
+    for paths in groups.values():
+        room, need = min(free[path] for path in paths), sum(needs[path] for path in paths)
+        if room < need:
+            short.append(f"{', '.join(paths)}: {room // MIB} MiB free, {need // MIB + 1} MiB needed")
     if short:
         return tuple(Look("disk", Grade.STOP, text, "make room: apt-get autoremove --purge takes old kernels") for text in short)
     told = listed(f"{path} {free[path] // MIB} MiB" for path in needs if path in free)

@@ -16,6 +16,8 @@ from nearsocket.model.verdicts import driverversions
 TARGET = re.compile(r"(?:\d+:)?\d{3,}\.\d+(?:\.\d+)?(?:-[0-9A-Za-z.+~]+)?\Z")
 _MADISON = re.compile(r"^\s*(\S+)\s*\|\s*(\S+)\s*\|", re.MULTILINE)
 _INSTALL = re.compile(r"^Inst (\S+?)(?::\S+)? (?:\[([^\]]+)\] )?\((\S+)", re.MULTILINE)
+#: A kernel of its own, which the next boot would take: no module was looked at for it.
+_KERNEL = re.compile(r"linux-image(-unsigned|-extra)?-|linux-(generic|virtual|lowlatency|server|nvidia|aws|gcp|azure|oracle)(-|\Z)")
 _REMOVE = re.compile(r"^(?:Remv|Purg) (\S+?)(?::\S+)?(?= |$)", re.MULTILINE)
 
 
@@ -60,7 +62,11 @@ def offered(madison: str) -> dict[str, tuple[str, ...]]:
 
 def candidates(family: Family, target: str) -> tuple[str, ...]:
     """Every name that a member may have at the target, to ask apt about."""
-    return tuple(dict.fromkeys(name for member in family.named for name in families.renamed(member.name, upstream(target))))
+    return tuple(
+        dict.fromkeys(
+            name for member in (*family.named, *family.prebuilt) for name in families.renamed(member.name, upstream(target))
+        )
+    )
 
 
 def upstream(target: str) -> str:
@@ -100,22 +106,41 @@ def simulated(text: str) -> Simulation:
     return Simulation(installs, tuple(dict.fromkeys(_REMOVE.findall(text))))
 
 
-def refusals(simulation: Simulation, wanted: Transaction, family: Family, holds: Iterable[str]) -> tuple[str, ...]:
-    """What of a simulation is not what was asked for, a line each: a foreign package removed or its hold broken, a member left."""
-    own, held = family.names | {name for name, _ in wanted.wanted}, set(holds)
+def refusals(
+    simulation: Simulation,
+    wanted: Transaction,
+    family: Family,
+    holds: Iterable[str],
+    here: Iterable[Package] = (),
+    before: Iterable[str] = (),
+) -> tuple[str, ...]:
+    """What of a simulation is not what was asked for, a line each: a foreign package removed, changed or its hold broken, another
+    kernel, a member left. A new package that the driver depends on is no refusal.
+
+    `here`, `before`: what is installed, and the members' names before, where a transaction may have broken half-way.
+    """
+    mine = family.names | set(before) | {name for name in simulation.removes if families.comes_along(name)}
+    own, held = mine | {name for name, _ in wanted.wanted}, set(holds)
+    there = {(package.name, package.version) for package in (*family.members, *family.split, *family.prebuilt, *here)}
     left = [
         f"{name} would stay as it is instead of {version}"
         for name, version in wanted.wanted
-        if simulation.installs.get(name, (None, ""))[1] != version and not _is_at(family, name, version)
+        if simulation.installs.get(name, (None, ""))[1] != version and (name, version) not in there
     ]
     foreign = [name for name in (*simulation.installs, *simulation.removes) if name not in own]
     broken = [f"{name} is held, and the transaction changes it" for name in foreign if name in held]
-    removed = [f"{name} would be removed" for name in simulation.removes if name not in held and name not in family.names]
+    changed = [
+        f"{name} {old} would become {new}"
+        for name, (old, new) in simulation.installs.items()
+        if old is not None and name not in own and name not in held
+    ]
+    booted = [
+        f"{name}: another kernel would come"
+        for name, (old, _) in simulation.installs.items()
+        if old is None and _KERNEL.match(name)
+    ]
+    removed = [f"{name} would be removed" for name in simulation.removes if name not in held and name not in mine]
     # A member may go only where another branch's package takes its place, or with the version in its name.
     named = {package.name for package in family.named}
     gone = [f"{name} would be removed" for name in simulation.removes if name in named and name in dict(wanted.wanted)]
-    return (*broken, *removed, *gone, *left)
-
-
-def _is_at(family: Family, name: str, version: str) -> bool:
-    return any(package.name == name and package.version == version for package in (*family.members, *family.split))
+    return (*broken, *removed, *changed, *booted, *gone, *left)

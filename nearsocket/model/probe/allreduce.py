@@ -29,6 +29,8 @@ def judge(subject: str, started: Started) -> Finding:
         return failed(subject, summary, tuple(map(_wrong, wrong[:_SHOWN])), LOOK)
     if started.failed is not None:
         who = "" if started.failed_rank is None else f"rank {started.failed_rank}: "
+        if started.lacks:  # no torch, no NCCL: nothing was tried, so nothing failed
+            return unknown(subject, f"it could not run: {who}{started.failed}", _words(started), LOOK)
         return failed(subject, f"{who}{started.failed}", _words(started), LOOK)
     if not started.rows:
         return unknown(subject, "nothing was measured: no size fits into the free memory", _words(started))

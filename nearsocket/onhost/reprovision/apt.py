@@ -26,6 +26,8 @@ _APT = (
     *("apt-get", "-q", "-y", "-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"),
     *("-o", f"DPkg::Lock::Timeout={_LOCK_S}", "-o", "Dpkg::Use-Pty=0"),
 )
+#: A way back goes down, and members are held; what else would change by that is judged from a simulation before.
+_LEAVE = ("--allow-change-held-packages", "--allow-downgrades")
 #: Which line of many to show, the most telling first.
 _TELLING = (
     re.compile(r"^.*No space left on device.*$", re.MULTILINE),
@@ -87,7 +89,7 @@ class Apt:
 
     def simulate(self, words: Sequence[str]) -> Output:
         """What the transaction would do. Raises OSError, CommandTimeout."""
-        return self.run([*_JOINED, *_QUIET, *_APT, "-s", "--allow-change-held-packages", "install", "--", *words], ASK_S * 2)
+        return self.run([*_JOINED, *_QUIET, *_APT, "-s", *_LEAVE, "install", "--", *words], ASK_S * 2)
 
     def fetch(self, words: Sequence[str]) -> Output:
         """Fetch the transaction's packages into our folder, install nothing. Raises OSError, CommandTimeout."""
@@ -95,7 +97,7 @@ class Apt:
 
     def install(self, words: Sequence[str]) -> Output:
         """The one transaction. Raises OSError, CommandTimeout."""
-        return self._change(["--allow-change-held-packages", "--allow-downgrades"], words, CHANGE_S)
+        return self._change(_LEAVE, words, CHANGE_S)
 
     def download(self, word: str, folder: str) -> Output:
         """One package into that folder. Raises OSError, CommandTimeout."""

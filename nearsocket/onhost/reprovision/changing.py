@@ -44,10 +44,13 @@ def hold_again(apt: Apt, state: State) -> None:
 
     Raises OSError, CommandTimeout.
     """
-    names = family.of(apt.installed()).names
+    every = apt.installed()
+    here = {package.name for package in every if package.status[1:2] not in ("n", "c")}
+    # A transaction that broke half-way left no family: what was held is known by its name alone.
+    names = (family.of(every).names | set(state.packages)) & here
     version = state.to if not state.back else state.frm
-    wanted = {new for old in state.holds for new in (old, *family.renamed(old, version)) if new in names}
-    held = apt.holds() & names
+    wanted = {new for old in state.holds for new in (old, *family.renamed(old, version)) if new in here}
+    held = apt.holds() & (names | wanted)
     apt.mark("hold", sorted(wanted - held))
     apt.mark("unhold", sorted(held - wanted))
 

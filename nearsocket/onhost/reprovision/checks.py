@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Optional
 
 from nearsocket.model.driver import family, preflight, transaction
 from nearsocket.model.driver.family import Family
@@ -46,12 +48,14 @@ def look(tree: Tree, apt: Apt, to: str, disturb: bool) -> Found:
     if not already and mine.version is not None:
         wanted = transaction.make(mine, to, transaction.offered(apt.madison(transaction.candidates(mine, to))))
         looks += _transaction(apt, mine, wanted, to)
+        looks += preflight.loaded(host, mine)
     releases = facts.kernels(host)
     coming = tuple(name for name, _ in wanted.wanted)
-    looks += preflight.kernels(mine, releases, facts.headers(tree, releases), facts.compiler(), wanted.along)
+    built = tuple(package.name for package in mine.prebuilt) if already else wanted.along
+    looks += preflight.kernels(mine, releases, facts.headers(tree, releases), facts.compiler(), built)
     looks.append(preflight.secure_boot(facts.secure_boot(tree), mine, facts.enrolled(tree, apt.run)))
     if wanted.wanted and not wanted.missing:
-        looks += preflight.disk(facts.free(tree), apt.sizes(wanted.wanted), facts.initrd_bytes(tree))
+        looks += preflight.disk(facts.free(tree), apt.sizes(wanted.wanted), facts.initrd_bytes(tree), facts.devices(tree))
     here = facts.manifest(tree)
     looks.append(preflight.held_gpus(host, here, disturb))
     looks.append(preflight.fabric(host, mine, coming if not already else [package.name for package in mine.members]))
@@ -67,10 +71,20 @@ def _transaction(apt: Apt, mine: Family, wanted: Transaction, to: str) -> list[L
     if wanted.missing:
         text = f"no repository offers {to} of {listed(wanted.missing[:4])}"
         return [Look("packages", Grade.STOP, text, "apt-get update; apt-cache madison shows what there is")]
-    said = apt.simulate(wanted.words)
-    if said.code:
-        return [Look("transaction", Grade.STOP, apts.problem(said), "apt-get -s install shows the whole")]
-    wrong = transaction.refusals(transaction.simulated(said.text), wanted, mine, apt.holds())
+    wrong = refused(apt, wanted, mine)
     if wrong:
-        return [Look("transaction", Grade.STOP, listed(wrong[:4]), "apt-get -s install shows the whole")]
+        return [Look("transaction", Grade.STOP, wrong, "apt-get -s install shows the whole")]
     return [Look("transaction", Grade.OK, f"{len(wanted.words)} packages to {to}")]
+
+
+def refused(apt: Apt, wanted: Transaction, mine: Family, words: Sequence[str] = (), before: Iterable[str] = ()) -> Optional[str]:
+    """Why apt must not be asked for it; None where it may. `words`: what it is given where that is not what it names (archives);
+    `before`: the members before a transaction that may have broken half-way.
+
+    Raises OSError, CommandTimeout.
+    """
+    said = apt.simulate(words or wanted.words)
+    if said.code:
+        return apts.problem(said)
+    wrong = transaction.refusals(transaction.simulated(said.text), wanted, mine, apt.holds(), apt.installed(), before)
+    return listed(wrong[:4]) if wrong else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -109,6 +110,15 @@ def free(tree: Tree) -> dict[str, int]:
         except OSError:
             continue
         found[path] = stats.f_bavail * stats.f_frsize
+    return found
+
+
+def devices(tree: Tree) -> dict[str, int]:
+    """The file system that each of these lies on: two on one share its room."""
+    found = {}
+    for path in ("/var", "/usr", "/boot"):
+        with contextlib.suppress(OSError):
+            found[path] = tree.at(path).stat().st_dev
     return found
 
 

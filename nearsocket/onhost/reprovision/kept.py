@@ -8,6 +8,7 @@ from typing import Optional
 
 from nearsocket.model.driver import orders
 from nearsocket.model.driver.orders import State
+from nearsocket.model.errors import NearsocketError
 from nearsocket.model.places import HOLD_STARTS, REPROVISION
 from nearsocket.onhost.apply import disk
 from nearsocket.onhost.apply.tree import Tree
@@ -28,6 +29,9 @@ def read(tree: Tree) -> Optional[State]:
         return orders.state_from_json(disk.read(tree.at(orders.FILE), _LARGEST).decode("utf-8", "replace"))
     except FileNotFoundError:
         return None
+    except NearsocketError as error:
+        hint = f"look at dpkg -l and the module; then mv {orders.FILE} away, begin anew (--anew); rm {HOLD_STARTS} if it is left"
+        raise NearsocketError(f"{orders.FILE}: {error.message}", hint) from None
 
 
 def write(tree: Tree, state: State) -> State:

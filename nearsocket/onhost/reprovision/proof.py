@@ -6,11 +6,14 @@ import os
 import re
 import stat
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Optional
 
+from nearsocket.model.driver import caches
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.finding import Status
 from nearsocket.model.host import Host
+from nearsocket.model.places import REPROVISION
 from nearsocket.model.text import one_line
 from nearsocket.model.verdicts import driverversions
 from nearsocket.model.verdicts.reading import files, listed, refused, why
@@ -52,6 +55,7 @@ def containers(tree: Tree, apt: Apt, host: Host, goal: str) -> tuple[str, ...]:
         missing = _missing(tree, text)
         if not stale and not missing:
             continue
+        copy = _copied(tree, path)
         try:
             said = apt.run(
                 ["sh", "-c", 'exec "$@" 2>&1', "sh", "nvidia-ctk", "cdi", "generate", f"--output={tree.at(path)}"], _GENERATE_S
@@ -68,8 +72,16 @@ def containers(tree: Tree, apt: Apt, host: Host, goal: str) -> tuple[str, ...]:
         missing = _missing(tree, disk.read(tree.at(path), 4 << 20).decode("utf-8", "replace"))
         if missing:
             raise NearsocketError(f"expected {path} to name files that are there, found none at {listed(missing[:3])}")
-        notes.append(f"{path} was made anew")
+        notes.append(f"{path} was made anew; as it was: {copy}")
     return tuple(notes)
+
+
+def _copied(tree: Tree, path: str) -> str:
+    """Where the file as it was is kept: somebody may have written it by hand, and nvidia-ctk writes over it. Raises OSError."""
+    copy = f"{REPROVISION}/{path.strip('/').replace('/', '-')}"
+    disk.make_folders(tree.at(copy).parent)
+    disk.replace(tree.at(copy), disk.read(tree.at(path), 4 << 20), 0o600)
+    return copy
 
 
 def _missing(tree: Tree, spec: str) -> list[str]:
@@ -79,20 +91,52 @@ def _missing(tree: Tree, spec: str) -> list[str]:
 
 
 def clear(tree: Tree, folders: Sequence[str]) -> tuple[str, ...]:
-    """Empty these folders; what was cleared. A folder that has a link on its way stays as it is. Raises OSError."""
+    """Empty these folders; notes of what was cleared, and of what was not and why.
+
+    A folder that has a link on its way stays as it is, and so does one that holds anything else than a cache. One that cannot be
+    emptied is a note too: what engines compiled costs time at a start, and no driver is taken back for that.
+    """
     notes = []
     for path in folders:
-        if _plain(tree, path):
-            entries = list(os.scandir(tree.at(path)))
-            for entry in entries:
-                at = tree.at(path) / entry.name
-                if entry.is_dir(follow_symlinks=False):
-                    disk.remove_tree(at)
-                    continue
-                at.unlink()
-            if entries:
+        if not _plain(tree, path):
+            continue
+        try:
+            why = _not_ours(tree.at(path))
+            if why:
+                notes.append(one_line(f"not cleared: {path} holds {why}, which is no compiled code; clear it by hand", 300))
+            elif _emptied(tree.at(path)):
                 notes.append(one_line(f"cleared what was compiled in {path}", 200))
+        except OSError as error:
+            notes.append(one_line(f"not cleared: {path}: {error.strerror or error}; clear it by hand", 300))
     return tuple(notes)
+
+
+def _not_ours(folder: Path) -> Optional[str]:
+    """What lies there that no compiler made; a name. Raises OSError."""
+    strange = caches.foreign(str(folder), sorted(entry.name for entry in os.scandir(folder)))
+    if strange:
+        return strange[0]
+    for _, folders, names in os.walk(folder, onerror=_raised):
+        strange = tuple(name for name in sorted((*folders, *names)) if caches.is_weights(name))
+        if strange:
+            return strange[0]
+    return None
+
+
+def _raised(error: OSError) -> None:
+    raise error
+
+
+def _emptied(folder: Path) -> bool:
+    """Whether there was anything. Raises OSError."""
+    entries = list(os.scandir(folder))
+    for entry in entries:
+        at = folder / entry.name
+        if entry.is_dir(follow_symlinks=False):
+            disk.remove_tree(at)
+            continue
+        at.unlink()
+    return bool(entries)
 
 
 def _plain(tree: Tree, path: str) -> bool:

@@ -21,23 +21,28 @@ from nearsocket.onhost.reprovision.checks import Found
 
 #: Building NVIDIA's module for one kernel, on a slow machine that serves beside it.
 _BUILD_S = 1800.0
+#: A package's whole content is hundreds of megabytes, and only whether it can be read is asked.
+_SILENT = ("sh", "-c", 'exec "$@" >/dev/null', "sh")
 _APT_CACHE = "/var/cache/apt/archives"
 _SOURCES = re.compile(r"(nvidia[a-z-]*)-(\d{3,}\.\d+(?:\.\d+)?)\Z")
 _FAULT = re.compile(r"^.*(?:\berror\b|Error! |No space left).*$", re.IGNORECASE | re.MULTILINE)
 
 
-def rehearse(tree: Tree, apt: Apt, found: Found) -> tuple[Look, ...]:
+def rehearse(tree: Tree, apt: Apt, found: Found, to: str) -> tuple[Look, ...]:
     """Fetch and build; nothing of the system changes. Raises OSError, CommandTimeout."""
     if found.already:
         return (Look("packages", Grade.OK, f"at {found.family.version} already"),)
+    for path in (kept.NEXT, kept.TRIAL):  # what an earlier rehearsal left is another version's, or half of one
+        if tree.at(path).is_dir():
+            disk.remove_tree(tree.at(path))
     disk.make_folders(kept.folder(tree, kept.NEXT) / "partial")
     said = apt.fetch(found.wanted.words)
     if said.code:
         return (Look("fetch", Grade.STOP, apts.problem(said), "apt-get update; look at the repository and at the room in /var"),)
     looks = [Look("fetch", Grade.OK, f"{len(list(tree.at(kept.NEXT).glob('*.deb')))} packages")]
-    looks.append(_way_back(tree, apt, found.family.members))
+    looks.append(_way_back(tree, apt, (*found.family.members, *found.family.prebuilt)))
     if found.family.dkms is not None:
-        looks.append(_trial(tree, apt, facts.kernels(found.host)))
+        looks.append(_trial(tree, apt, facts.kernels(found.host), to))
     return tuple(looks)
 
 
@@ -53,24 +58,48 @@ def _way_back(tree: Tree, apt: Apt, members: Sequence[Package]) -> Look:
 
 def _kept(tree: Tree, apt: Apt, package: Package, into: Path) -> bool:
     pattern = f"{package.name}_{package.version.replace(':', '%3a')}_*.deb"
-    if any(into.glob(pattern)):
+    if any(_whole(apt, archive) for archive in into.glob(pattern)):
         return True
-    for archive in tree.at(_APT_CACHE).glob(pattern):
-        if archive.is_file() and not archive.is_symlink():
-            shutil.copyfile(archive, into / archive.name)
+    coming = into / "partial"
+    if coming.is_dir():
+        disk.remove_tree(coming)
+    disk.make_folders(coming)
+    try:
+        for archive in tree.at(_APT_CACHE).glob(pattern):
+            if archive.is_file() and not archive.is_symlink():
+                shutil.copyfile(archive, coming / archive.name)
+        if not _taken(apt, coming, pattern, into):
+            apt.download(f"{package.name}={package.version}", str(coming))
+            return _taken(apt, coming, pattern, into)
+        return True
+    finally:
+        disk.remove_tree(coming)
+
+
+def _taken(apt: Apt, coming: Path, pattern: str, into: Path) -> bool:
+    """Whether a whole archive came; it is at its place then, never half of one."""
+    for archive in sorted(coming.glob(pattern)):
+        if _whole(apt, archive):
+            archive.replace(into / archive.name)
+            disk.sync_folder(into)
             return True
-    return apt.download(f"{package.name}={package.version}", str(into)).code == 0 and any(into.glob(pattern))
+    return False
 
 
-def _trial(tree: Tree, apt: Apt, releases: Sequence[str]) -> Look:
+def _whole(apt: Apt, archive: Path) -> bool:
+    """Whether dpkg can read it to its end."""
+    return apt.run([*_SILENT, "dpkg-deb", "--fsys-tarfile", str(archive)], apts.FETCH_S).code == 0
+
+
+def _trial(tree: Tree, apt: Apt, releases: Sequence[str], to: str) -> Look:
     """Build the new module for every kernel that may boot, in a tree of our own, at the lowest priority."""
     trial = kept.folder(tree, kept.TRIAL)
     try:
         for archive in sorted(tree.at(kept.NEXT).glob("*dkms*.deb")):
             apt.run(["dpkg-deb", "-x", str(archive), str(trial)], apts.FETCH_S)
-        named = _sources(trial)
+        named = _sources(trial, to)
         if named is None:
-            return Look("trial build", Grade.WARN, "not tried: no package of the transaction has sources under /usr/src")
+            return Look("trial build", Grade.WARN, f"not tried: no package of the transaction has sources of {to} under /usr/src")
         for release in releases:
             why = _built(apt, trial, named, release)
             if why:
@@ -81,11 +110,11 @@ def _trial(tree: Tree, apt: Apt, releases: Sequence[str]) -> Look:
         disk.remove_tree(trial)
 
 
-def _sources(trial: Path) -> Optional[tuple[str, str]]:
-    """Name and version of the DKMS sources there."""
+def _sources(trial: Path, to: str) -> Optional[tuple[str, str]]:
+    """Name and version of that driver's DKMS sources there."""
     for path in sorted((trial / "usr/src").glob("*/dkms.conf")):
         match = _SOURCES.match(path.parent.name)
-        if match:
+        if match and match[2] == to:
             return match[1], match[2]
     return None
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model.driver import family, transaction
+from nearsocket.model.driver.family import Family
 from nearsocket.model.driver.orders import Action, Answer, Order, Phase, State
+from nearsocket.model.driver.transaction import Transaction
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.host import Package
 from nearsocket.model.order import StopAt
@@ -49,7 +51,11 @@ def status(work: Work) -> Answer:
     here = facts.manifest(work.tree)
     loaded = proof.loaded(work.tree)
     names = tuple(replica.name for replica in here.replicas) if here else ()
-    answer = Answer(Action.STATUS, work.state, installed=mine.version, loaded=loaded, replicas=names)
+    split = tuple(f"{package.name} {package.version}" for package in mine.split)
+    ran = None
+    if here and work.state is not None and work.state.unfinished:
+        ran = tuple(replica.name for replica in here.replicas if replica.unit in work.state.units)
+    answer = Answer(Action.STATUS, work.state, installed=mine.version, loaded=loaded, replicas=names, split=split, ran=ran)
     return dataclasses.replace(answer, boot_id=journal.this_boot(work.tree))
 
 
@@ -64,7 +70,9 @@ def rehearsed(work: Work) -> Answer:
     answer = _seen(work, found, Action.REHEARSE)
     if found.stopped:
         return answer
-    return dataclasses.replace(answer, looks=(*answer.looks, *rehearse.rehearse(work.tree, work.apt, found)))
+    return dataclasses.replace(
+        answer, looks=(*answer.looks, *rehearse.rehearse(work.tree, work.apt, found, transaction.upstream(work.order.to)))
+    )
 
 
 def prepare(work: Work) -> Answer:
@@ -73,6 +81,9 @@ def prepare(work: Work) -> Answer:
     if state is not None and state.unfinished:
         state = work.known()
         notes: tuple[str, ...] = ()
+        if state.back and work.order.forward:
+            state = kept.write(work.tree, state.at(Phase.STOPPING, back=False, started=()))
+            notes = ("it was on its way back: turned round, as you asked",)
     else:
         found = _look(work)
         if found.stopped:
@@ -97,6 +108,7 @@ def upgrade(work: Work) -> Answer:
         mine = family.of(work.apt.installed())
     if mine.version != goal or mine.split:
         words = _words(work, state)
+        _judge(work, state, words, mine)
         changing.change(work.apt, dataclasses.replace(state, to=goal), words)
     else:
         changing.hold_again(work.apt, state)
@@ -105,7 +117,9 @@ def upgrade(work: Work) -> Answer:
 
 
 def _words(work: Work, state: State) -> tuple[str, ...]:
-    """What the transaction names: of the family as it was before, whatever a killed try made of it."""
+    """What the transaction names: what was looked at before anything was stopped, whatever a killed try made of the family."""
+    if state.words:
+        return state.words
     before = family.of(work.apt.installed())
     if before.version is None and state.packages:
         before = family.of(Package(name, version, "ii") for name, version in state.packages.items())
@@ -115,22 +129,46 @@ def _words(work: Work, state: State) -> tuple[str, ...]:
     return wanted.words
 
 
+def _judge(work: Work, state: State, words: tuple[str, ...], mine: Family) -> None:
+    """What the rehearsal judged, judged again: hours may have gone by. Raises NearsocketError, before anything is changed."""
+    pairs = tuple((name, version) for name, found, version in (word.partition("=") for word in words) if found)
+    wrong = checks.refused(work.apt, Transaction(pairs), mine, words, state.packages)
+    if wrong:
+        raise NearsocketError(f"expected apt to change the driver's packages alone, found: {wrong}", "apt-get -s install shows it")
+
+
+def _way_back(work: Work, state: State, mine: Family) -> tuple[str, ...]:
+    """What apt is given to go back; nothing where the packages never changed. Raises NearsocketError where there is no way back:
+
+    then nothing is written, and the host can still go forward.
+    """
+    if mine.version == state.frm and not mine.half and not mine.split:
+        return ()
+    if not state.packages:
+        raise NearsocketError(
+            f"expected the packages of {state.frm} to go back to, found that the upgrade was not made here",
+            "mend what failed, then go on forward: --resume",
+        )
+    words = changing.previous_words(work.tree, state.packages)
+    wrong = checks.refused(work.apt, Transaction(tuple(sorted(state.packages.items()))), mine, words, state.packages)
+    if wrong:
+        raise NearsocketError(
+            f"expected a way back to {state.frm}, found: {wrong}", "mend what failed, then go on forward: --resume"
+        )
+    return words
+
+
 def back(work: Work) -> Answer:
-    """The packages before, where they still exist; nothing where they never changed."""
+    """The packages before, where they still exist; nothing where they never changed. Judged before it is begun."""
     state = work.known()
     if state.back and changing.done(state.phase):
         return Answer(Action.BACK, state, touched=True)
     goal = state.frm
+    words = _way_back(work, state, family.of(work.apt.installed()))
     state = kept.write(work.tree, state.at(Phase.UPGRADING, back=True, started=()))
     kept.hold_starts(work.tree, f"on the way back to {goal}")
     work.systemctl.stop(state.units)
-    mine = family.of(work.apt.installed())
-    if mine.version != goal or mine.half or mine.split:
-        if not state.packages:
-            raise NearsocketError(
-                f"expected the packages of {goal} to go back to, found that the upgrade was not made here", "install them by hand"
-            )
-        words = changing.previous_words(work.tree, state.packages)
+    if words:
         changing.change(work.apt, state, words)
     else:
         changing.hold_again(work.apt, state)
@@ -166,7 +204,10 @@ def after(work: Work) -> Answer:
 
 
 def start(work: Work) -> Answer:
-    """One replica up, proven by its start. Until the first one none may start; one that did not run before is left down."""
+    """One replica up, proven by its start. One that did not run before is left down.
+
+    The hold is lifted for this start alone: whoever reboots the host before all are proven finds no unproven one up.
+    """
     state = work.known()
     if state.phase is not Phase.PROVEN:
         raise NearsocketError(f"expected the driver to be proven before a replica starts, found {state.phase.value}", "--resume")
@@ -178,15 +219,23 @@ def start(work: Work) -> Answer:
         return Answer(Action.START, state, notes=(f"replica {entry.name} did not run before: it is left as it was",), touched=True)
     # Written before it begins: whoever goes on knows that GPUs are in use from then on.
     state = kept.write(work.tree, dataclasses.replace(state, started=tuple(dict.fromkeys((*state.started, entry.unit)))))
-    kept.let_start(work.tree)
     if work.systemctl.show([entry.unit])[entry.unit].active != "active":
-        work.systemctl.reset_failed([entry.unit])
-        problem = work.systemctl.start([entry.unit])
+        problem = _started(work, state, entry.unit)
         if problem:
             raise NearsocketError(f"expected {entry.unit} to start, found: {problem}", f"journalctl -u {entry.unit}")
     stop_at = StopAt.FAILURE if work.order.accept_unknown else StopAt.UNKNOWN
     wrong = startproof.problem(work.tree, here, entry.unit, stop_at)
     return Answer(Action.START, state, error=wrong, touched=True)
+
+
+def _started(work: Work, state: State, unit: str) -> Optional[str]:
+    """Why it did not start; None where it did. Raises OSError, CommandTimeout."""
+    kept.let_start(work.tree)
+    try:
+        work.systemctl.reset_failed([unit])
+        return work.systemctl.start([unit])
+    finally:
+        kept.hold_starts(work.tree, f"a driver upgrade to {state.to} is under way, begun by {state.by} at {state.begun_at}")
 
 
 def finish(work: Work) -> Answer:

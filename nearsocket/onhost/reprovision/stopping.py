@@ -36,7 +36,7 @@ def begin(
     names = [replica.unit for replica in here.replicas] if here else []
     states = systemctl.show(names)
     running = tuple(name for name in names if states[name].active in _RUNS)
-    members = {package.name: package.version for package in found.family.members}
+    members = {package.name: package.version for package in (*found.family.members, *found.family.prebuilt)}
     state = State(
         id=order.id,
         by=order.by,
@@ -50,6 +50,7 @@ def begin(
         units=running,
         caches=_caches(tree, found.host, here),
         gpus=len(near.usable(found.host)),
+        words=found.wanted.words,
     )
     return kept.write(tree, state), (overridden,) if overridden else ()
 
@@ -73,7 +74,7 @@ def _caches(tree: Tree, host: Host, here: Optional[Manifest]) -> tuple[str, ...]
         mounts = [
             (str(mount.get("source")), str(mount.get("destination")))
             for mount in box.get("mounts") or ()
-            if mount.get("type") == "bind" and mount.get("destination") not in read_only
+            if mount.get("type") in ("bind", "volume") and mount.get("destination") not in read_only
         ]
         found.update(dict.fromkeys(caches.folders(mounts, _environ(tree, replica.name))))
     return tuple(found)

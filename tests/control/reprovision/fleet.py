@@ -105,7 +105,9 @@ class Fleet:
         made = Reprovision(
             to, "ops", (), 60.0, limit_s, accept_unknown=True, clock=lambda: self.clock.now, pause=self.clock.pause, **more
         )
-        return run.rollout(made, self.targets, Manner("ops", resume=resume, check=more.get("check", False)), came or Came())
+        anew = more.get("anew", False)
+        manner = Manner("ops", resume=resume and not anew, anew=anew, check=more.get("check", False))
+        return run.rollout(made, self.targets, manner, came or Came())
 
     def ends(self, report: RolloutReport) -> list[End]:
         return [host.end for host in report.hosts]

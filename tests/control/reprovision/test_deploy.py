@@ -137,3 +137,12 @@ def test_wrong_usage_is_one_line_and_64(two: Two, words: tuple[str, ...], said: 
     assert (code, out) == (64, "")
     assert said in err.splitlines()[0]
     assert two.steps(0) == []
+
+
+def test_a_dry_deploy_reads_alone(two: Two) -> None:
+    code, said = two.deploy("--data", f"driver={NEW}", "--dry")
+    assert code == 0, said
+    for at, site in enumerate(two.sites):
+        assert set(two.steps(at)) == {"status", "preflight"}
+        assert not (site.root / "var/lib/nearsocket/reprovision/next").exists()
+        assert (site.versions, site.up) == ({OLD}, set(UNITS))

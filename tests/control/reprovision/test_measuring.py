@@ -96,3 +96,17 @@ def test_a_host_that_serves_nothing_is_not_measured(now: Measured) -> None:
     place = Place(Target("r1", Way.SSH, ssh=Ssh("r1")), None, Children())  # type: ignore[arg-type]
     assert measuring.compared(place, snapshot(), OLD, 60.0) == ["nothing is served there: no all-reduce was measured"]
     assert now.wishes == []
+
+
+def test_what_cannot_be_measured_says_nothing_of_the_driver(now: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> list[ProbeReport]:
+        raise NearsocketError("r1: expected 2 to 16 ranks, found 1")
+
+    monkeypatch.setattr(measuring, "measure", refused)
+    assert now.against(snapshot()) == ["replica a: no all-reduce was measured: r1: expected 2 to 16 ranks, found 1"]
+
+
+def test_an_image_without_torch_is_a_note(now: Measured) -> None:
+    void = Finding("probe.allreduce", Status.UNKNOWN, "a", "it could not run: no torch", (Evidence("rank 0", "one"),), "look")
+    now.report = dataclasses.replace(now.report, findings=(void,), tables={})
+    assert now.against(snapshot()) == ["replica a: no all-reduce was measured: it could not run: no torch"]

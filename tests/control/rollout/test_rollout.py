@@ -277,7 +277,7 @@ def test_a_reviewed_plan_is_refused_where_a_generation_what_is_rendered_or_the_h
     report = serving.roll(reviewed=plan)
     assert "expected 1 (sha256:" in str(report.hosts[0].reason)
     moved = dataclasses.replace(plan, hosts=tuple(dataclasses.replace(one, fingerprint="sha256:x") for one in plan.hosts))
-    assert "its topology (fingerprint)" in str(serving.roll(reviewed=moved).hosts[1].reason)
+    assert "what it rests on (fingerprint)" in str(serving.roll(reviewed=moved).hosts[1].reason)
     assert numbers(serving)[1:] == [1, 1]
 
 

@@ -41,6 +41,14 @@ def test_nothing_measured_is_no_pass() -> None:
     assert allreduce.judge("x", Started("a", pids=(1, 2))).status is Status.UNKNOWN
 
 
+def test_an_image_without_what_the_ranks_need_is_unknown_and_no_failure() -> None:
+    found = allreduce.judge("x", Started("a", failed="expected torch in the ranks' Python, found none", failed_rank=0, lacks=True))
+    assert (found.status, found.summary) == (
+        Status.UNKNOWN,
+        "it could not run: rank 0: expected torch in the ranks' Python, found none",
+    )
+
+
 def contrast(near: float, far: float, where: tuple[Where, Where] = (Where.NEAR, Where.FAR)) -> tuple[Status, str]:
     found = allreduce.contrast([Started(NEAR, rows(near))] * 2, [Started(FAR, rows(far))] * 2)
     finding = allreduce.judge_contrast("x", found, [where[0]] * 2, [where[1]] * 2)

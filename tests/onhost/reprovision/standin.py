@@ -246,6 +246,9 @@ class Machine(FakeSystem):
         self._save(now)
 
     def _dpkg_deb(self, words: list[str], _folder: str | None) -> Output:
+        if words[0] == "--fsys-tarfile":
+            said = f"dpkg-deb: error: '{words[1]}' is not a Debian format archive"
+            return Output(0, "", "") if Path(words[1]).stat().st_size else Output(2, "", said)
         version = Path(words[1]).name.split("_")[1].partition("-")[0]
         sources = Path(words[2]) / f"usr/src/nvidia-{version}"
         sources.mkdir(parents=True)

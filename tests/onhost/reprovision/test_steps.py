@@ -179,7 +179,9 @@ def test_a_cdi_specification_of_the_old_version_is_made_anew_or_said(site: Site,
     site.good(Action.REBOOT)
     answer = site.do(Action.AFTER)
     if ctk:
-        assert answer.notes[0] == "/etc/cdi/nvidia.json was made anew"
+        copy = "/var/lib/nearsocket/reprovision/etc-cdi-nvidia.json"
+        assert answer.notes[0] == f"/etc/cdi/nvidia.json was made anew; as it was: {copy}"
+        assert site.tree.at(copy).read_text() == text
     else:
         assert answer.error is not None
         assert "no nvidia-ctk" in answer.error

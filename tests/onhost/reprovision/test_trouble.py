@@ -83,6 +83,7 @@ def test_a_full_boot_partition_is_found_before(site: Site, monkeypatch: pytest.M
     from nearsocket.onhost.reprovision import facts
 
     monkeypatch.setattr(facts, "free", lambda _tree: {"/var": 1 << 40, "/usr": 1 << 40, "/boot": 1})
+    monkeypatch.setattr(facts, "devices", lambda _tree: {})
     monkeypatch.setattr(facts, "initrd_bytes", lambda _tree: 80 << 20)
     assert stops(site)[0].startswith("disk: /boot: 0 MiB free, 91 MiB needed")
 
