@@ -84,7 +84,7 @@ def _unit(text: str, replica: ReplicaEntry, start: Start, environment: str) -> s
     for line in _own_head(text).split("\n"):
         name, _, value = line.partition("=")
         if programs.PROGRAM in value:
-            made += _prepare(start) if " fingerprint " in value else []
+            made += _prepare(start) if " fingerprint " in value else _hook(name, value)
         elif not (_reads_start(name, value, replica) or _speaks_of_us(line) or _of_the_proof(value, replica, start)):
             made.append(line.replace(f"{programs.CURRENT}/env/{replica.name}.env", environment))
     for line in made:
@@ -94,6 +94,12 @@ def _unit(text: str, replica: ReplicaEntry, start: Start, environment: str) -> s
                 "change the template, apply it, then remove; or remove without keep_engines",
             )
     return "\n".join(made)
+
+
+def _hook(name: str, value: str) -> list[str]:
+    """The user's own hook behind the program that gives it a limit; none in another line of the program's."""
+    _, mark, own = value.partition(" -- ")
+    return [f"{name}=-{own}"] if mark and f"{programs.PROGRAM} hook " in value else []
 
 
 def _reads_start(name: str, value: str, replica: ReplicaEntry) -> bool:

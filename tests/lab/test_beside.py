@@ -124,7 +124,7 @@ def clean(beside: Beside) -> None:
     beside.deploy("remove.py", [])
     beside.host.sh(
         "set +e; touch /root/poll.stop; systemctl stop hand.service 2>/dev/null; rm -rf /etc/systemd/system/hand.service*; "
-        "rm -f /etc/systemd/system/multi-user.target.wants/hand.service; docker rm -f a b >/dev/null 2>&1; "
+        "rm -f /etc/systemd/system/multi-user.target.wants/hand.service; docker rm -f one two >/dev/null 2>&1; "
         "podman rm -f -i -t 0 hand >/dev/null; systemctl daemon-reload; systemctl reset-failed; true",
         timeout_s=300,
     )
@@ -140,8 +140,8 @@ def serving(beside: Beside) -> None:
         "ExecStop=/usr/bin/podman stop -t 20 hand\n[Install]\nWantedBy=multi-user.target\n"
     )
     beside.host.sh(
-        f"{run} --name a --device nvidia.com/gpu=0 {docker} {ENGINE.format(port=30000)}; "
-        f"{run} --name b {COMPOSE} --device nvidia.com/gpu=1 {docker} {ENGINE.format(port=30001)}; "
+        f"{run} --name one --device nvidia.com/gpu=0 {docker} {ENGINE.format(port=30000)}; "
+        f"{run} --name two {COMPOSE} --device nvidia.com/gpu=1 {docker} {ENGINE.format(port=30001)}; "
         f"printf '%b' '{unit.replace(chr(10), chr(92) + 'n')}' >/etc/systemd/system/hand.service; "
         "systemctl daemon-reload; systemctl enable -q hand.service; systemctl start hand.service; "
         "for port in 30000 30001 30002; do for _ in $(seq 400); do "
@@ -168,7 +168,7 @@ def test_three_engines_by_hand_serve_through_import_observe_and_a_refused_first_
     replicas = imported(machine)
     assert {replica["port"] for replica in replicas} == {30000, 30001, 30002}
     assert {replica["runtime"] for replica in replicas} == {"docker", "podman"}
-    starts = machine.host.sh("docker inspect -f '{{.State.StartedAt}}' a b; systemctl show -p InvocationID hand.service")
+    starts = machine.host.sh("docker inspect -f '{{.State.StartedAt}}' one two; systemctl show -p InvocationID hand.service")
     code, said = machine.deploy("site.py", replicas)
     assert code == 0, said
     machine_reloaded = machine.host.sh("systemctl show -p NeedDaemonReload hand.service")
@@ -176,26 +176,26 @@ def test_three_engines_by_hand_serve_through_import_observe_and_a_refused_first_
     code, said = machine.deploy("site.py", [{**one, "adopt": None} for one in replicas])
     assert code != 0
     assert "to be free, found" in said
-    assert machine.host.sh("docker inspect -f '{{.State.StartedAt}}' a b; systemctl show -p InvocationID hand.service") == starts
+    assert machine.host.sh("docker inspect -f '{{.State.StartedAt}}' one two; systemctl show -p InvocationID hand.service") == starts
     assert machine.polled() == []
 
 
 def test_a_container_that_a_reload_strips_is_protected(machine: Beside) -> None:
     """First by hand: a device that a hook let in, as libnvidia-container does, is gone after a reload. Then the guard."""
     host = machine.host
-    run = f"docker run -d --name a {COMMON} --device nvidia.com/gpu=0 {machine.images['docker']} {ENGINE.format(port=30000)}"
-    reads = "docker exec a sh -c 'exec 3</dev/nvidiactl' 2>&1 && echo reads || echo lost"
+    run = f"docker run -d --name one {COMMON} --device nvidia.com/gpu=0 {machine.images['docker']} {ENGINE.format(port=30000)}"
+    reads = "docker exec one sh -c 'exec 3</dev/nvidiactl' 2>&1 && echo reads || echo lost"
     host.sh(
         f"{run}; mkdir -p /root/links; for link in /dev/char/195:*; do [ -L $link ] && mv $link /root/links/; done; true",
         timeout_s=300,
     )
     try:
         assert host.sh(reads).endswith("reads")
-        found = json.loads(host.sh("docker inspect a"))[0]["Id"]
+        found = json.loads(host.sh("docker inspect one"))[0]["Id"]
         assert "195:" in host.sh(f"systemctl show -p DeviceAllow docker-{found}.scope")
         host.sh("systemctl daemon-reload")
         assert host.sh(reads).endswith("lost"), "the fault itself, shown by hand"
-        host.sh(f"docker rm -f a; {run}", timeout_s=300)
+        host.sh(f"docker rm -f one; {run}", timeout_s=300)
         assert host.sh(reads).endswith("reads")
         code, said = machine.deploy("site.py", [{"name": "z", "gpus": ["2"], "port": 30009}])
         assert code != 0
