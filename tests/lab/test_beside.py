@@ -168,7 +168,8 @@ def test_three_engines_by_hand_serve_through_import_observe_and_a_refused_first_
     replicas = imported(machine)
     assert {replica["port"] for replica in replicas} == {30000, 30001, 30002}
     assert {replica["runtime"] for replica in replicas} == {"docker", "podman"}
-    starts = machine.host.sh("docker inspect -f '{{.State.StartedAt}}' one two; systemctl show -p InvocationID hand.service")
+    began = "docker inspect -f '{{.State.StartedAt}}' one two; systemctl show -p InvocationID hand.service"
+    starts = machine.host.sh(began)
     code, said = machine.deploy("site.py", replicas)
     assert code == 0, said
     machine_reloaded = machine.host.sh("systemctl show -p NeedDaemonReload hand.service")
@@ -176,7 +177,7 @@ def test_three_engines_by_hand_serve_through_import_observe_and_a_refused_first_
     code, said = machine.deploy("site.py", [{**one, "adopt": None} for one in replicas])
     assert code != 0
     assert "to be free, found" in said
-    assert machine.host.sh("docker inspect -f '{{.State.StartedAt}}' one two; systemctl show -p InvocationID hand.service") == starts
+    assert machine.host.sh(began) == starts
     assert machine.polled() == []
 
 
