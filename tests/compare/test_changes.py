@@ -215,6 +215,8 @@ def test_a_host_that_was_not_read_is_noted_and_its_findings_still_count() -> Non
     made = compare([report(host(), finding("host.reachable", Status.PASS))], [silent], {}, {})
     assert made.exit_code == 2
     assert made.hosts[0].notes == ("the host was not read after: no route",)
+    assert Grade.UNKNOWN in {change.grade for change in made.hosts[0].changes}
+    assert compare([silent], [silent], {}, {}).exit_code == 3, "a comparison of nothing is no clean one"
 
 
 grades = st.lists(st.sampled_from(list(Grade)), max_size=12)

@@ -45,6 +45,8 @@ def _pair(before: HostReport, after: HostReport, old: Figures, new: Figures) -> 
     else:
         side, report = ("before", before) if before.host is None else ("after", after)
         notes.append(one_line(f"the host was not read {side}: {report.reason}", 300))
+        # A comparison of nothing is no clean one.
+        found.append(Change(Section.HARDWARE, Grade.UNKNOWN, after.name, f"was not read {side}: nothing else of it is compared"))
     return HostComparison(after.name, _moment(before), _moment(after), worst_first(found), tuple(notes))
 
 
