@@ -137,6 +137,23 @@ def saved(made: Site, snapshot: str) -> bool:
     return True
 
 
+def full(made: Site) -> Site:
+    """The machine with nothing of nearsocket's on it, both nodes full of page cache."""
+    made.host.reset("ready")
+    made.host.sh("lab-fill 0; lab-fill 1")
+    return made
+
+
+def served(made: Site, wanted: list[dict[str, Any]], snapshot: str, **host: Any) -> Site:
+    """The machine with these replicas serving from generation 1, saved under that name; put back to it where it was saved."""
+    if not saved(made, snapshot):
+        made.host.reset("ready")
+        made.good(made.fleet(wanted, **host))
+        made.host.sh("sync")
+        lifecycle.save(made.host.record, made.host.machine, snapshot)
+    return made
+
+
 def _make_ready(host: LabHost) -> None:
     equip(host.record, host.machine)
     site.prepare(host.record, host.machine)

@@ -44,19 +44,12 @@ def fresh(request: pytest.FixtureRequest, profile: str) -> Site:
 @pytest.fixture
 def ready(fresh: Site) -> Site:
     """The machine with nothing of nearsocket's on it, both nodes full of page cache."""
-    fresh.host.reset("ready")
-    fresh.host.sh("lab-fill 0; lab-fill 1")
-    return fresh
+    return sites.full(fresh)
 
 
 @pytest.fixture(scope="module")
 def served_once(fresh: Site) -> Site:
-    if not sites.saved(fresh, "proven"):
-        fresh.host.reset("ready")
-        fresh.good(fresh.fleet(two()))
-        fresh.host.sh("sync")
-        lifecycle.save(fresh.host.record, fresh.host.machine, "proven")
-    return fresh
+    return sites.served(fresh, two(), "proven")
 
 
 @pytest.fixture

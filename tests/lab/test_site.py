@@ -46,21 +46,13 @@ def fresh(request: pytest.FixtureRequest, profile: str) -> Site:
 @pytest.fixture
 def ready(fresh: Site) -> Site:
     """That machine with nothing of nearsocket's on it, both nodes full of page cache."""
-    fresh.host.reset("ready")
-    fresh.host.sh("lab-fill 0; lab-fill 1")
-    return fresh
+    return sites.full(fresh)
 
 
 @pytest.fixture(scope="module")
 def served_once(fresh: Site) -> Site:
     """That machine, saved as `served`: both replicas in Docker, generation 1."""
-    if sites.saved(fresh, "served"):
-        return fresh
-    fresh.host.reset("ready")
-    fresh.good(fresh.fleet(two()))
-    fresh.host.sh("sync")
-    lifecycle.save(fresh.host.record, fresh.host.machine, "served")
-    return fresh
+    return sites.served(fresh, two(), "served")
 
 
 @pytest.fixture

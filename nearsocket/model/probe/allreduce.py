@@ -30,7 +30,7 @@ def judge(subject: str, started: Started) -> Finding:
     if started.failed is not None:
         who = "" if started.failed_rank is None else f"rank {started.failed_rank}: "
         if started.lacks:  # no torch, no NCCL: nothing was tried, so nothing failed
-            return unknown(subject, f"it could not run: {who}{started.failed}", _words(started), LOOK)
+            return unknown(subject, f"it could not run: {who}{started.failed}", _words(started), BRING)
         return failed(subject, f"{who}{started.failed}", _words(started), LOOK)
     if not started.rows:
         return unknown(subject, "nothing was measured: no size fits into the free memory", _words(started))
@@ -44,6 +44,8 @@ def judge(subject: str, started: Started) -> Finding:
     return passed(subject, summary, (Evidence("ranks", f"{checked:,} elements checked, three times each, none wrong"),))
 
 
+#: What to do where the ranks' Python lacks something.
+BRING = "take an image, or a Python for --python, that has torch with NCCL and sees the GPUs"
 #: What to run where ranks fail or sums are wrong.
 LOOK = "nearsocket audit  # then dmesg | grep -i xid; nvidia-smi -q -d ECC,PERFORMANCE"
 

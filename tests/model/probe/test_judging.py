@@ -47,6 +47,7 @@ def test_an_image_without_what_the_ranks_need_is_unknown_and_no_failure() -> Non
         Status.UNKNOWN,
         "it could not run: rank 0: expected torch in the ranks' Python, found none",
     )
+    assert "torch" in (found.remedy or ""), "looking at the GPU's errors would not bring it"
 
 
 def contrast(near: float, far: float, where: tuple[Where, Where] = (Where.NEAR, Where.FAR)) -> tuple[Status, str]:
