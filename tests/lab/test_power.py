@@ -72,6 +72,6 @@ def test_after_a_power_cut_at_any_moment_one_generation_is_whole_and_the_next_ru
         made.near("a", (0,), CUMEM)
         made.settled(fleet)
         seen.append((round(after_s, 1), number))
-        say(f"{where}: generation {number}, completed")  # an hour without a word else
+        say(made.host.name, f"{where}: generation {number}, completed")  # an hour without a word else
     # Cuts on either side of the switch, else the moments were no test.
     assert CUTS < 20 or {number for _, number in seen} == {"1", "2"}, seen
