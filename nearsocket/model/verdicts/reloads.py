@@ -138,7 +138,7 @@ def judge_reload(host: Host, container: Container) -> Finding:
             subject, summary, evidence, f"{_inside_command(container)} printenv NVIDIA_VISIBLE_DEVICES  # void: listed by CDI"
         )
     if not known:
-        summary = "its GPUs were injected by a hook and systemd does not know them: a daemon-reload or an update of it takes them away"
+        summary = "systemd does not know its GPUs, injected by a hook: a daemon-reload or an update of it takes them away"
         return warned(subject, summary, evidence, LISTED)
     unlinked = _unlinked(host)
     if unlinked is None:
