@@ -192,12 +192,9 @@ def applications(nvml: Nvml, gpus: list[Gpu], names: list[str], form: list[str])
 
 
 def program(pid: int) -> str:
-    """The first word of its command line, as the real one shows it; `[Not Found]` where it has ended."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as stream:  # noqa: PTH123 - pathlib costs seconds under emulation
-            return stream.read(4096).split(b"\0")[0].decode(errors="replace")
-    except OSError:
-        return "[Not Found]"
+    """The first word of its command line, as the real one shows it."""
+    with open(f"/proc/{pid}/cmdline", "rb") as stream:  # noqa: PTH123 - pathlib costs seconds under emulation
+        return stream.read(4096).split(b"\0")[0].decode(errors="replace")
 
 
 def details(gpus: list[Gpu], driver: str) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -256,24 +253,19 @@ def answer(words: list[str]) -> str:
     if words[:1] == ["-q"]:
         if "-x" in words:
             return as_xml(gpus, driver)
-        blocks = [
-            f"\nGPU {address}\n" + "".join(f"    {key:<36}: {value}\n" for key, value in rows)
-            for address, rows in details(gpus, driver)
-        ]
-        return (
-            f"\n==============NVSMI LOG (stand-in)==============\n\nDriver Version : {driver}\nAttached GPUs  : {len(gpus)}\n"
-            + "".join(blocks)
-        )
+        head = f"\n==============NVSMI LOG (stand-in)==============\n\nDriver Version : {driver}\nAttached GPUs  : {len(gpus)}\n"
+        told = ((address, "".join(f"    {key:<36}: {value}\n" for key, value in rows)) for address, rows in details(gpus, driver))
+        return head + "".join(f"\nGPU {address}\n{rows}" for address, rows in told)
     options = dict(word.lstrip("-").split("=", 1) for word in words if "=" in word)
     if "query-compute-apps" in options:
         return applications(nvml, gpus, options["query-compute-apps"].split(","), options.get("format", "csv").split(","))
     if "query-gpu" in options:
         return query(gpus, driver, options["query-gpu"].split(","), options.get("format", "csv").split(","))
     if not words:
-        rows = "".join(
+        rows = [
             f"| {at:>3}  {gpu.name:<56} {gpu.bus_id} {gpu.used_mib:>6}MiB / {gpu.total_mib}MiB |\n" for at, gpu in enumerate(gpus)
-        )
-        return f"NVIDIA-SMI {driver} (stand-in)    Driver Version: {driver}\n{rows}"
+        ]
+        return f"NVIDIA-SMI {driver} (stand-in)    Driver Version: {driver}\n{''.join(rows)}"
     raise Failed(2, f"Invalid combination of input arguments: {' '.join(words)} (this is a stand-in).")
 
 
