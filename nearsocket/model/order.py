@@ -53,8 +53,8 @@ class Order:
     host is to be changed all the same. `remove`: leave this host, whatever else is said; `keep_engines`: the engines
     run on. `handovers`: engines that run and are taken over. `probes`: how the path of each replica is proven before a start that
     is new; the host decides which are due. `one_by_one`: replicas start one after another too, and what a start's proof says may
-    stop those behind it. `rollout`: this host's part of one, written down before the first change and after the last. `surveyed`: what was in force
-    when the order was made; another generation refuses it (None: not looked at).
+    stop those behind it. `rollout`: this host's part of one, written down before the first change and after the last. `surveyed`:
+    what was in force when the order was made; where that is another generation by now, it is refused (None: it is not looked at).
     """
 
     generation: Optional[Generation] = None

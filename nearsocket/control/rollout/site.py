@@ -135,7 +135,9 @@ def done(outcome: Outcome, units: Mapping[str, str]) -> Done:
     did = {units[one.name]: _DID[one.action] for one in worked if outcome.error is None or units[one.name] in took}
     touched = outcome.wrote or (outcome.error is None and bool(outcome.changes))
     now = str(outcome.number) if outcome.number is not None else None
-    return Done(now, tuple(map(str, outcome.changes)), outcome.notes, did, took, outcome.error, outcome.hint, touched, moved=outcome.moved)
+    return Done(
+        now, tuple(map(str, outcome.changes)), outcome.notes, did, took, outcome.error, outcome.hint, touched, moved=outcome.moved
+    )
 
 
 def _waiting(prepared: Prepared) -> set[str]:

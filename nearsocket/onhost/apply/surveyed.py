@@ -14,7 +14,7 @@ class Moved(NearsocketError):
 
 
 def refuse_moved(tree: Tree, order: Order) -> None:
-    """Raises Moved where the order says what it was made for and that is not in force any more. Only under the lock is that sure."""
+    """Raises Moved where the order says what it was made for and that is not in force any more. Sure under the lock alone."""
     if order.surveyed is None:
         return
     found = _in_force(tree)
