@@ -26,9 +26,11 @@ from nearsocket.control.record import record, who
 from nearsocket.control.reprovision import ask as upgrading
 from nearsocket.control.reprovision.job import Reprovision, target_version
 from nearsocket.control.rollout import earlier, run
+from nearsocket.control.rollout.came import Came
+from nearsocket.control.rollout.came import report as report_of
 from nearsocket.control.rollout.job import Job
 from nearsocket.control.rollout.look import planned
-from nearsocket.control.rollout.run import Came, Manner, Unreachable
+from nearsocket.control.rollout.run import Manner, Unreachable
 from nearsocket.control.rollout.site import Site
 from nearsocket.control.targets import resolve
 from nearsocket.model.errors import UsageError
@@ -176,7 +178,7 @@ def rollout(inventory: str, job: str, **given: Any) -> int:
         report = run.rollout(made, targets, manner, came, tell, say)
     except KeyboardInterrupt as error:
         code = 128 + getattr(error, "number", signal.SIGINT)
-        _show(run.report(made.name, targets, manner, came, code), given["as_json"])
+        _show(report_of(made.name, targets, manner, came, code), given["as_json"])
         raise
     if given["save_plan"]:
         _save(given["save_plan"], report, came)

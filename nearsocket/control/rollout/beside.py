@@ -60,8 +60,8 @@ class Beside:
         left_s = max(seen.lasts_s for seen in young.values())
         name, seen = next(iter(young.items()))
         self.say(
-            f"waiting {left_s:.0f} s at most: {_told(name, seen)}; without another sign of life for {GONE_S:.0f} s it counts as lost, "
-            "and this goes on"
+            f"waiting {left_s:.0f} s at most: {_told(name, seen)}; without a further sign of life for {GONE_S:.0f} s it counts "
+            "as lost, and this goes on"
         )
         end = self.clock() + left_s
         while young and self.clock() < end:

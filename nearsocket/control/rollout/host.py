@@ -204,7 +204,7 @@ def _failed(
         _note_down(place, progress.at(Phase.ROLLED_BACK if judged.problem is None else Phase.FAILED, reason))
     if judged.problem is not None:
         told = f"{reason}; it is back on {progress.previous}, and THAT IS NOT PROVEN EITHER: {judged.problem}"
-        return mine.ended(End.FAILED, reason=told, hint=hint)
+        return mine.ended(End.FAILED, reason=told, hint="look at the replicas' journals on that host")
     return mine.ended(End.ROLLED_BACK, reason=reason)
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from nearsocket.control import workers
 from nearsocket.control.rollout import beating, beside, earlier, record, thisrun
 from nearsocket.control.rollout.beside import Beside
+from nearsocket.control.rollout.came import Came, known, report
 from nearsocket.control.rollout.connect import lines
 from nearsocket.control.rollout.host import Course, turn
 from nearsocket.control.rollout.job import Job, Place
@@ -28,7 +28,7 @@ from nearsocket.model.errors import EXIT_FAILURES, NearsocketError, UsageError
 from nearsocket.model.rollout.beat import Beat
 from nearsocket.model.rollout.plan import Reviewed
 from nearsocket.model.rollout.progress import Phase
-from nearsocket.model.rollout.report import WRONG, End, HostReport, ReplicaReport, RolloutReport, exit_code
+from nearsocket.model.rollout.report import WRONG, End, HostReport, RolloutReport
 
 #: How long a resumed rollout waits for an apply that its dead client left at work: a model's load and more.
 RESUME_WAIT_S = 3600.0
@@ -61,20 +61,8 @@ class Manner:
     reviewed: Reviewed | None = None
 
 
-@dataclass
-class Came:
-    """What came of the hosts so far, for who is interrupted too: reports by name, in which phase the others are, and a note on
-    each that was taken over from another client."""
-
-    reports: dict[str, HostReport] = field(default_factory=dict)
-    stages: dict[str, str] = field(default_factory=dict)
-    looked: dict[str, Looked] = field(default_factory=dict)
-    taken: Mapping[str, str] = field(default_factory=dict)
-    id: str | None = None
-    began: float = field(default_factory=time.monotonic)
-    started_at: str = field(default_factory=lambda: datetime.now(UTC).strftime(earlier.FORMAT))
-
-
+#: Phases that take as long as models load, as a person hears of them.
+_LONG = {"apply": "changing it, one replica after another", "roll back": "going back to what was in force"}
 Tell = Callable[[HostReport], None]
 Say = Callable[[str], None]
 
@@ -87,8 +75,8 @@ def rollout(
     tell: Tell = lambda _host: None,
     say: Say = lambda _line: None,
 ) -> RolloutReport:
-    """Carry the job over these hosts in their order; `tell` hears of each host as its turn ends, `say` why there is a wait, `came`
-    keeps all along.
+    """Carry the job over these hosts in their order; `tell` hears of each host as its turn ends, `say` of what takes long,
+    `came` keeps all along.
 
     Raises NearsocketError where an earlier rollout is not at its end, what is to be resumed is another one, or another client is at
     work on it; UsageError where there is nobody to go to. An interrupt ends every child before it is passed on; what was begun on a
@@ -102,7 +90,7 @@ def rollout(
         course = _course(job, came, manner)
         stopped = _before(came, manner, course)
         if not manner.check and not stopped:
-            _go(job, targets, manner, course, came, tell, children)
+            _go(job, targets, manner, course, came, tell, say, children)
     except BaseException:
         children.end_all()
         raise
@@ -115,6 +103,7 @@ def _look(job: Job[Any], targets: Sequence[Target], manner: Manner, came: Came, 
     wait_s = RESUME_WAIT_S if manner.resume else manner.wait_s
     with lines(targets) as ways:
         others = Beside([Place(target, ways[target.name], children) for target in targets], manner.parallel, say)
+        say(f"looking at {len(targets)} host{'' if len(targets) == 1 else 's'}; nothing is changed meanwhile")
         while True:
             if asks and not manner.take_over:
                 others.wait()
@@ -123,44 +112,6 @@ def _look(job: Job[Any], targets: Sequence[Target], manner: Manner, came: Came, 
             if manner.take_over or not found:
                 came.taken = {name: beside.taken_over(seen) for name, seen in found.items()}
                 return
-
-
-def report(job: str, targets: Sequence[Target], manner: Manner, came: Came, code: int | None = None) -> RolloutReport:
-    """All that is known now: hosts without a report of their own were not touched, or are at work by themselves."""
-    hosts = tuple(_noted(came.reports.get(target.name) or _without(target.name, came), came) for target in targets)
-    failed = code if code is not None else exit_code(hosts, manner.check)
-    took_s = round(time.monotonic() - came.began, 1)
-    return RolloutReport(job, manner.by, came.started_at, hosts, failed, came.id, manner.resume, manner.check, took_s)
-
-
-def _noted(host: HostReport, came: Came) -> HostReport:
-    note = came.taken.get(host.name)
-    return dataclasses.replace(host, notes=(note, *host.notes)) if note else host
-
-
-def _without(name: str, came: Came) -> HostReport:
-    looked = came.looked.get(name)
-    stage = came.stages.get(name)
-    if stage in ("apply", "roll back"):
-        told = f"the connection was given up in the phase {stage!r}; what was begun there ends by itself"
-        return HostReport(name, End.INTERRUPTED, reason=told)
-    if stage is not None:
-        return HostReport(name, End.INTERRUPTED, reason=f"given up in the phase {stage!r}")
-    wrong = next((report.name for report in came.reports.values() if report.end in WRONG), None)
-    known = _known(looked) if looked else HostReport(name, End.UNTOUCHED)
-    return dataclasses.replace(known, end=End.UNTOUCHED, reason=f"not touched: {wrong} failed" if wrong else "not touched")
-
-
-def _known(looked: Looked) -> HostReport:
-    """What the look alone tells of a host."""
-    ready = looked.ready
-    if ready is None:
-        return HostReport(looked.name, End.FAILED, reason=looked.reason, hint=looked.hint)
-    replicas = tuple(ReplicaReport(name, before=ready.before.get(name)) for name in ready.replicas)
-    end = End.PENDING if ready.pending else End.CURRENT
-    return HostReport(
-        looked.name, end, 0, ready.current, ready.current, ready.wanted, ready.changes, ready.notes, replicas=replicas
-    )
 
 
 def _course(job: Job[Any], came: Came, manner: Manner) -> Course:
@@ -185,20 +136,21 @@ def _before(came: Came, manner: Manner, course: Course) -> bool:
         if looked.unreachable and manner.unreachable is Unreachable.SKIP:
             came.reports[name] = HostReport(name, End.SKIPPED, reason=looked.reason, hint=looked.hint)
         elif looked.ready is None:
-            came.reports[name] = dataclasses.replace(_known(looked), notes=("nothing was changed on any host",))
+            hint = f"{looked.hint}; --unreachable skip goes on without it" if looked.unreachable else looked.hint
+            came.reports[name] = dataclasses.replace(known(looked), hint=hint, notes=("nothing was changed on any host",))
             stopped = True
         elif refused is not None:
-            came.reports[name] = dataclasses.replace(_known(looked), end=End.FAILED, reason=refused, hint="review a new plan")
+            came.reports[name] = dataclasses.replace(known(looked), end=End.FAILED, reason=refused, hint="review a new plan")
             stopped = True
         elif earlier.is_done(looked, course):
-            came.reports[name] = dataclasses.replace(_known(looked), end=End.EARLIER)
+            came.reports[name] = dataclasses.replace(known(looked), end=End.EARLIER)
         elif manner.check:
-            came.reports[name] = _known(looked)
+            came.reports[name] = known(looked)
     return stopped
 
 
 def _go(
-    job: Job[Any], targets: Sequence[Target], manner: Manner, course: Course, came: Came, tell: Tell, children: Children
+    job: Job[Any], targets: Sequence[Target], manner: Manner, course: Course, came: Came, tell: Tell, say: Say, children: Children
 ) -> None:
     left = [target for target in targets if target.name not in came.reports]
     came.id = course.id if any(_to_do(came.looked[target.name]) for target in left) else came.id
@@ -208,7 +160,7 @@ def _go(
     sign = Beat(course.id, course.job, course.client, manner.by, since, run=thisrun.mine()) if came.id is not None else None
     for number, batch in enumerate(batches(left, manner.max_unavailable, idle), 1):
         with lines(batch) as ways:
-            for found in _batch(job, [Place(t, ways[t.name], children) for t in batch], course, number, loading, came, sign):
+            for found in _batch(job, [Place(t, ways[t.name], children) for t in batch], course, number, loading, came, sign, say):
                 tell(found)
         if any(came.reports[target.name].end in WRONG for target in batch):
             return
@@ -222,13 +174,15 @@ def _to_do(looked: Looked) -> bool:
 
 
 def _batch(
-    job: Job[Any], places: Sequence[Place], course: Course, number: int, loading: Any, came: Came, sign: Beat | None
+    job: Job[Any], places: Sequence[Place], course: Course, number: int, loading: Any, came: Came, sign: Beat | None, say: Say
 ) -> Iterator[HostReport]:
     def act(at: int) -> HostReport:
         name = places[at].target.name
 
         def stage(phase: str) -> None:
             came.stages[name] = phase
+            if phase in _LONG:
+                say(f"{name}: {_LONG[phase]}")
 
         left = came.looked[name].left
         shown = beating.shown(places[at], dataclasses.replace(sign, over=left.key if left else None)) if sign else None

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from nearsocket.control.rollout import earlier, run
+from nearsocket.control.rollout.came import Came
 from nearsocket.control.rollout.look import planned
-from nearsocket.control.rollout.run import Came, Manner
+from nearsocket.control.rollout.run import Manner
 from nearsocket.control.transport import TransportError, Trouble
 from nearsocket.model.compare import figures
 from nearsocket.model.errors import NearsocketError
