@@ -121,7 +121,7 @@ def _telling(change: str) -> bool:
 
 def _replica(one: ReplicaReport, pen: Pen, check: bool) -> Iterator[Text]:
     if check:
-        last = _proof("last proof ", one.before, pen) if one.before else Text("not proven yet", QUIET)
+        last = _proof("last proof ", one.before, pen) if one.before else Text("no proof known", QUIET)
         yield from _row(one.name, last, pen)
         return
     did = f"{one.did}{f' in {_time(one.took_s)}' if one.took_s is not None else ''}" if one.did else "ran on"

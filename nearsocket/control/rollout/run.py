@@ -136,7 +136,8 @@ def _before(came: Came, manner: Manner, course: Course) -> bool:
         if looked.unreachable and manner.unreachable is Unreachable.SKIP:
             came.reports[name] = HostReport(name, End.SKIPPED, reason=looked.reason, hint=looked.hint)
         elif looked.ready is None:
-            hint = f"{looked.hint}; --unreachable skip goes on without it" if looked.unreachable else looked.hint
+            ways_on = (looked.hint, "--unreachable skip goes on without it" if looked.unreachable else None)
+            hint = "; ".join(filter(None, ways_on)) or None
             came.reports[name] = dataclasses.replace(known(looked), hint=hint, notes=("nothing was changed on any host",))
             stopped = True
         elif refused is not None:
