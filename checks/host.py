@@ -68,7 +68,7 @@ def daemon_reload_risk(host: Host) -> Iterator[Finding]:
     its own rules (`systemctl show -p DeviceAllow`) decide; else how the container was made does.
 
     - pass: every GPU container is privileged, or its devices are in the rules (CDI, `--device`), or cgroupfs is used.
-    - warn: the next reload can take the GPUs from a running container.
+    - warn: the next reload (seen with systemd 252) or update of the container (257) can take the GPUs from it.
     - unknown: containers or Docker's cgroup driver could not be read, or there are no rules to see and Docker 29 chose by itself.
     - not-applicable: no GPU, or no running container asked for one.
     - fail cannot occur: the loss itself is container.gpus-visible's.

@@ -138,7 +138,7 @@ def judge_reload(host: Host, container: Container) -> Finding:
             subject, summary, evidence, f"{_inside_command(container)} printenv NVIDIA_VISIBLE_DEVICES  # void: listed by CDI"
         )
     if not known:
-        summary = "its GPUs were injected by a hook and systemd does not know them: the next daemon-reload takes them away"
+        summary = "systemd does not know its GPUs, injected by a hook: a daemon-reload or an update of it takes them away"
         return warned(subject, summary, evidence, LISTED)
     unlinked = _unlinked(host)
     if unlinked is None:
@@ -166,7 +166,7 @@ def judge_rules(host: Host, container: str, subject: str, evidence: list[Evidenc
         return None
     shown = [*evidence, told(f"containers.scopes {rules.unit}", rules)]
     if lost.untold:
-        summary = f"systemd does not know that it uses {listed(lost.untold)}: the next daemon-reload takes that away"
+        summary = f"systemd does not know that it uses {listed(lost.untold)}: a daemon-reload or an update of it takes that away"
         return warned(subject, summary, shown, _told_remedy(host, lost.untold))
     if lost.unlinked:
         summary = f"systemd finds {listed(lost.unlinked)} by a link in /dev/char that is not there: a daemon-reload takes it away"
