@@ -17,7 +17,10 @@ def mine() -> str:
 
 
 def is_gone(run: str) -> bool:
-    """Whether that client was a process of this machine and is there no more. False wherever that is not known for sure."""
+    """Whether that client was a process of this machine and is there no more, or an earlier run of this very process. False
+    wherever that is not known for sure."""
+    if run and run == mine():
+        return True
     machine, _, rest = run.partition("/")
     pid, _, began = rest.partition("/")
     try:

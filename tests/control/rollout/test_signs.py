@@ -146,7 +146,9 @@ def test_a_client_of_this_machine_that_is_no_more_is_not_waited_for(cut: Fleet) 
 
 def test_a_process_is_gone_only_where_that_is_sure() -> None:
     machine, pid, began = thisrun.mine().split("/")
-    assert not thisrun.is_gone(f"{machine}/{pid}/{began}")
+    above = os.getppid()
+    assert not thisrun.is_gone(f"{machine}/{above}/{thisrun._began(above)}")
+    assert thisrun.is_gone(f"{machine}/{pid}/{began}")  # an earlier run of this process
     assert thisrun.is_gone(f"{machine}/{pid}/{int(began) + 1}")  # its id is another's by now
     for run in ("", "//", f"{machine}/", f"{machine}/x/1", f"{machine}/{10**30}/1", f"other/{2**22 + 1}/1", f"{machine}/{pid}/"):
         assert not thisrun.is_gone(run)
