@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.text import Text
 
 from nearsocket import paths
 from nearsocket.commands import options
@@ -25,15 +26,18 @@ from nearsocket.control.record import record, who
 from nearsocket.control.reprovision import ask as upgrading
 from nearsocket.control.reprovision.job import Reprovision, target_version
 from nearsocket.control.rollout import earlier, run
+from nearsocket.control.rollout.came import Came
+from nearsocket.control.rollout.came import report as report_of
 from nearsocket.control.rollout.job import Job
 from nearsocket.control.rollout.look import planned
-from nearsocket.control.rollout.run import Came, Manner, Unreachable
+from nearsocket.control.rollout.run import Manner, Unreachable
 from nearsocket.control.rollout.site import Site
 from nearsocket.control.targets import resolve
 from nearsocket.model.errors import UsageError
 from nearsocket.model.rollout import plan as plans
 from nearsocket.model.rollout.plan import Reviewed
 from nearsocket.model.rollout.report import HostReport, RolloutReport
+from nearsocket.model.text import one_line
 from nearsocket.report import rollout as page
 from nearsocket.report import rollout_json, terminal
 
@@ -126,6 +130,8 @@ def going(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Hosts at a time behind the first, which comes alone."),
         click.option("--limit", multiple=True, metavar="PATTERN", help="Only these hosts or groups; may be repeated."),
         click.option("--anew", is_flag=True, help="Begin anew though an earlier rollout is not at its end."),
+        click.option("--take-over", is_flag=True,
+                     help="With --resume or --anew: also from a client that shows itself at work; the report says so."),
         click.option("--resume", is_flag=True, help="Go on with an earlier rollout, from any folder, for any user."),
         click.option("--plan", "plan_file", type=_FILE, metavar="FILE",
                      help="Carry out exactly that plan; refuse where a host moved."),
@@ -165,11 +171,14 @@ def rollout(inventory: str, job: str, **given: Any) -> int:
     def tell(host: HostReport) -> None:
         to.print(f"[{len(came.reports)}/{len(targets)}] ", page.host_line(host, to), sep="", soft_wrap=True)
 
+    def say(line: str) -> None:
+        to.print(Text(one_line(line)), soft_wrap=True)
+
     try:
-        report = run.rollout(made, targets, manner, came, tell)
+        report = run.rollout(made, targets, manner, came, tell, say)
     except KeyboardInterrupt as error:
         code = 128 + getattr(error, "number", signal.SIGINT)
-        _show(run.report(made.name, targets, manner, came, code), given["as_json"])
+        _show(report_of(made.name, targets, manner, came, code), given["as_json"])
         raise
     if given["save_plan"]:
         _save(given["save_plan"], report, came)
@@ -185,6 +194,11 @@ def _agree(given: dict[str, Any], job: str) -> None:
         if given[one] and given[other]:
             words = [f"--{name.removesuffix('_file')}" for name in (one, other)]
             raise UsageError(f"expected one of {words[0]} and {words[1]}, found both", "leave one of them out")
+    if given["take_over"] and not (given["resume"] or given["anew"]):
+        raise UsageError(
+            "--take-over: expected --resume or --anew beside it, found neither",
+            "say whether to go on with that rollout or to begin anew",
+        )
     if given["save_plan"] and not given["check"]:
         raise UsageError("--save-plan: expected --check beside it, found none", "a plan is for review, before anything is changed")
 
@@ -201,6 +215,7 @@ def _manner(given: dict[str, Any], job: str) -> Manner:
         check=given["check"],
         resume=given["resume"],
         anew=given["anew"],
+        take_over=given["take_over"],
         reviewed=reviewed,
     )
 

@@ -18,7 +18,8 @@ from nearsocket.model.generation import Generation
 from nearsocket.model.handover import Handover
 from nearsocket.model.probe import path
 from nearsocket.model.probe.path import PathProbe
-from nearsocket.model.rollout import progress
+from nearsocket.model.rollout import inforce, progress
+from nearsocket.model.rollout.inforce import InForce
 from nearsocket.model.rollout.progress import Progress
 from nearsocket.model.text import one_line
 
@@ -52,7 +53,8 @@ class Order:
     host is to be changed all the same. `remove`: leave this host, whatever else is said; `keep_engines`: the engines
     run on. `handovers`: engines that run and are taken over. `probes`: how the path of each replica is proven before a start that
     is new; the host decides which are due. `one_by_one`: replicas start one after another too, and what a start's proof says may
-    stop those behind it. `rollout`: this host's part of one, written down before the first change and after the last.
+    stop those behind it. `rollout`: this host's part of one, written down before the first change and after the last. `surveyed`:
+    what was in force when the order was made; where that is another generation by now, it is refused (None: it is not looked at).
     """
 
     generation: Optional[Generation] = None
@@ -72,6 +74,7 @@ class Order:
     one_by_one: Optional[StopAt] = None
     rollout: Optional[Progress] = None
     probes: tuple[PathProbe, ...] = ()
+    surveyed: Optional[InForce] = None
 
     def to_json(self) -> str:
         """One line."""
@@ -96,6 +99,7 @@ class Order:
             "one_by_one": self.one_by_one.value if self.one_by_one else None,
             "rollout": self.rollout.value() if self.rollout else None,
             "probes": [path.to_value(entry) for entry in self.probes],
+            "surveyed": dataclasses.asdict(self.surveyed) if self.surveyed else None,
         }
         return json.dumps(value, sort_keys=True) + "\n"
 
@@ -112,6 +116,7 @@ def from_json(text: str) -> Order:
         value["probes"] = tuple(path.from_value(entry) for entry in value["probes"])
         value["freeze"] = freeze.from_value(value["freeze"])
         value["rollout"] = progress.from_value(value["rollout"]) if value["rollout"] is not None else None
+        value["surveyed"] = inforce.from_value(value["surveyed"]) if value["surveyed"] is not None else None
         value["one_by_one"] = StopAt(value["one_by_one"]) if value["one_by_one"] is not None else None
         value["part"] = Part(value["part"]) if value["part"] is not None else None
         return Order(generation=made, **value)

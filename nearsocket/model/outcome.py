@@ -79,7 +79,8 @@ class Outcome:
 
     `number`, `previous`: generations after and before. `diff`: unified, what is changed, secrets masked. `states`: unit to
     `active (running)`. `timings`: step to seconds. `frozen`: a dry run's word on why the real one would be refused.
-    `probes`: what proving the path of replicas before their start came to.
+    `probes`: what proving the path of replicas before their start came to. `moved`: it was refused because another generation is
+    in force than the order was made for.
     """
 
     dry: bool
@@ -96,6 +97,7 @@ class Outcome:
     wrote: bool = False
     frozen: Optional[str] = None
     probes: tuple[Probed, ...] = ()
+    moved: bool = False
 
     def to_json(self) -> str:
         """One line."""

@@ -1,6 +1,7 @@
 """The program's entry on a server. `collect` and `survey` print one snapshot as JSON, `apply` reads an order and prints an outcome,
-`rollout-mark` writes down how far a rollout is here; `reprovision` takes one step of a driver's upgrade; `image` applies
-the patch kit or builds the image; `fingerprint`, `relief`,
+`rollout-mark` writes down how far a rollout is here, `rollout-beat` that its client is at work, `rollout-seen` tells when it
+was last; `reprovision` takes one step of a driver's upgrade; `image` applies the patch kit or builds the image; `fingerprint`,
+`relief`,
 `wait-health`, `wait-idle`, `hook`, `verify` and `watch` are what units call; `verdicts` judges running replicas for a person;
 `probe`, `baseline` and `prefill` measure.
 """
@@ -20,7 +21,7 @@ from nearsocket.onhost import options
 EXIT_FAILED = 71
 USAGE = (
     "usage: collect [--timeout SECONDS] [--host NAME], survey (as collect) [--lock-wait SECONDS], apply [--holder WHO], "
-    "rollout-mark [--lock-wait SECONDS], reprovision, fingerprint --replica NAME, "
+    "rollout-mark [--lock-wait SECONDS], rollout-beat [--bye yes], rollout-seen, reprovision, fingerprint --replica NAME, "
     "relief --replica NAME [--policy POLICY] [--nodes LIST] [--timeout SECONDS], "
     "wait-health --replica NAME [--url URL] [--timeout SECONDS], "
     "wait-idle --replica NAME --port PORT [--host HOST] [--timeout SECONDS], "
@@ -74,6 +75,15 @@ def _run(words: Sequence[str]) -> int:
         from nearsocket.onhost.apply import progress
 
         progress.main(rest, sys.stdin.buffer.read(LARGEST_BYTES + 1))
+        return 0
+    if action in ("rollout-beat", "rollout-seen"):
+        from nearsocket.model.rollout.beat import LARGEST_BYTES
+        from nearsocket.onhost.apply import beat
+
+        if action == "rollout-beat":
+            beat.main(rest, sys.stdin.buffer.read(LARGEST_BYTES + 1))
+        else:
+            _write(beat.answer(rest))
         return 0
     if action == "fingerprint":
         from nearsocket.onhost import fingerprint

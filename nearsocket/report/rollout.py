@@ -56,6 +56,7 @@ def _lines(report: RolloutReport, pen: Pen) -> Iterator[Text]:
     for host in report.hosts:
         yield from _host(host, pen, report.check)
     yield from wrap(_closing(report, pen), pen.width)
+    yield Text(f"exit code {report.exit_code}: {_MEANING.get(report.exit_code, 'interrupted')}", QUIET)
     unfinished = report.id is not None and any(host.end in (*WRONG, End.INTERRUPTED, End.UNTOUCHED) for host in report.hosts)
     if unfinished:
         step = (
@@ -68,27 +69,26 @@ def _closing(report: RolloutReport, pen: Pen) -> Text:
     ends = [host.end for host in report.hosts]
     told = ", ".join(f"{ends.count(end)} {end.value}" for end in End if end in ends)
     name = pen.outside(f"{report.job} {report.id}" if report.id else report.job, "bold")
-    meaning = _MEANING.get(report.exit_code, "interrupted")
-    return Text.assemble(
-        name,
-        f" by {report.by}: {told}",
-        (f", {_time(report.took_s)}", QUIET),
-        (f"  exit code {report.exit_code}: {meaning}", QUIET),
-    )
+    return Text.assemble(name, f" by {report.by}: {told}", (f", {_time(report.took_s)}", QUIET))
 
 
 def _head(host: HostReport, pen: Pen) -> Text:
     line = Text.assemble((host.end.value.upper(), _STYLES[host.end]), "  ", pen.outside(host.name, "bold"))
     if host.end is End.ROLLED_BACK:
-        line.append_text(pen.outside(f"  back on {host.after}"))
+        line.append_text(pen.outside(f"  back on {_kind(host)}{host.after}"))
     elif host.before != host.after:
-        line.append_text(pen.outside(f"  {host.before or 'nothing'} to {host.after or 'nothing'}"))
+        line.append_text(pen.outside(f"  {_kind(host)}{host.before or 'none'} to {host.after or 'none'}"))
     elif host.after is not None:
-        line.append_text(pen.outside(f"  {host.after}", QUIET))
+        line.append_text(pen.outside(f"  {_kind(host)}{host.after}", QUIET))
     if host.end in _SAYS:
         line.append(f"  {_SAYS[host.end]}", QUIET)
     took = sum(host.took_s.values())
     return line.append(f"  {_time(took)}", QUIET) if took else line
+
+
+def _kind(host: HostReport) -> str:
+    """What is in force there: a generation has a number, a driver a version with dots."""
+    return "generation " if (host.after or host.before or "").isdigit() else "driver "
 
 
 def _host(host: HostReport, pen: Pen, check: bool) -> Iterator[Text]:
@@ -103,9 +103,9 @@ def _host(host: HostReport, pen: Pen, check: bool) -> Iterator[Text]:
     for change in shown:
         yield from _row("change", pen.outside(change, QUIET), pen)
     if len(host.changes) > len(shown):
-        yield from _row(
-            "changes", Text(f"{len(host.changes) - len(shown)}{' more' if shown else ''}, --json lists them", QUIET), pen
-        )
+        label = "pending" if host.end is End.UNTOUCHED else "changes"
+        told = f"{len(host.changes) - len(shown)}{' more' if shown else ''}, --json lists them"
+        yield from _row(label, Text(told, QUIET), pen)
     for note in host.notes:
         yield from _row("note", pen.outside(note, QUIET), pen)
     if host.took_s and host.end not in (End.CURRENT, End.EARLIER):
@@ -120,18 +120,19 @@ def _telling(change: str) -> bool:
 
 
 def _replica(one: ReplicaReport, pen: Pen, check: bool) -> Iterator[Text]:
+    if check:
+        last = _proof("last proof ", one.before, pen) if one.before else Text("no proof known", QUIET)
+        yield from _row(one.name, last, pen)
+        return
     did = f"{one.did}{f' in {_time(one.took_s)}' if one.took_s is not None else ''}" if one.did else "ran on"
-    yield from _row(one.name, Text(did if not check else "last proof"), pen)
-    if one.before is not None:
-        yield from _proof("before" if not check else "", one.before, pen)
-    if one.after is not None:
-        yield from _proof("after", one.after, pen)
+    yield from _row(one.name, Text(did), pen)
+    for label, proof in (("before  ", one.before), ("after   ", one.after)):
+        if proof is not None:
+            yield from _row("", _proof(label, proof, pen), pen)
 
 
-def _proof(label: str, proof: Proof, pen: Pen) -> Iterator[Text]:
-    yield from _row(
-        "", Text.assemble((f"{label.ljust(7)} " if label else "", QUIET), pen.mark(proof.status), " ", pen.outside(proof.line)), pen
-    )
+def _proof(label: str, proof: Proof, pen: Pen) -> Text:
+    return Text.assemble((label, QUIET), pen.mark(proof.status), " ", pen.outside(proof.line))
 
 
 def _row(label: str, text: Text, pen: Pen) -> Iterator[Text]:

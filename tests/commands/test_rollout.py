@@ -64,7 +64,9 @@ def test_a_check_a_plan_for_review_the_rollout_and_nothing_left_to_do(typed: Typ
     assert [host["name"] for host in json.loads(plan.read_text())["hosts"]] == list(NAMES)
     code, out, err = typed("--plan", str(plan))
     assert code == 0
-    assert "VERIFIED  r1  nothing to 1" in out
+    assert "VERIFIED  r1  generation none to 1" in out
+    assert "looking at 2 hosts" in err
+    assert "r1: changing it" in err
     assert "[1/2] VERIFIED  r1" in err
     code, report = typed.json()
     assert code == 0
@@ -121,6 +123,7 @@ def test_an_interrupt_tells_what_is_done_what_goes_on_and_how_to_go_on(typed: Ty
         (["--resume", "--anew"], "expected one of --resume and --anew"),
         (["--check", "--resume"], "expected one of --check and --resume"),
         (["--check", "--plan", "x"], "expected one of --check and --plan"),
+        (["--take-over"], "--take-over: expected --resume or --anew beside it"),
         (["--save-plan", "x"], "--save-plan: expected --check beside it"),
         (["--plan", "no-such-file"], "expected a plan that can be read"),
         (["--max-unavailable", "0"], "max-unavailable"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,12 +32,14 @@ class _Line(Transport):
 
     def __init__(self, host: Any) -> None:
         self.host = host
+        self.lock = threading.Lock()
 
     def run(self, command: str, stdin: bytes, timeout_s: float, children: Children) -> Answer:
         """Run the command once, on a connection that lives. Raises TransportError, one line, where there is no answer."""
         if children.closed:
             raise TransportError(Trouble.HERE, "expected to ask the host, found the rollout interrupted", "--resume goes on")
-        self._connect()
+        with self.lock:  # who waits for the host and its sign of life ask at once
+            self._connect()
         return OpenConnection(self.host).run(command, stdin, timeout_s, children)
 
     def _connect(self) -> None:

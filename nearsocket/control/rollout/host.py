@@ -175,8 +175,9 @@ def _failed(
     """Something is wrong: take the host back where this rollout changed it, prove that, and say it all plainly."""
     if place.children.closed:  # nothing is wrong there: whoever works here was interrupted
         return mine.ended(End.INTERRUPTED, reason="given up by an interrupt")
-    if done is not None and done.lost:
-        return mine.ended(End.FAILED, reason=reason, hint=hint)
+    if done is not None and (done.lost or done.moved):
+        told = f"{reason}; nothing was changed there" if done.moved else reason
+        return mine.ended(End.FAILED, reason=told, hint=hint)
     if progress.previous == ready.current and not (done and done.touched):
         return mine.ended(End.FAILED, reason=f"{reason}; nothing was changed there", hint=hint)
     failed = progress.at(Phase.FAILED, reason)
@@ -203,7 +204,7 @@ def _failed(
         _note_down(place, progress.at(Phase.ROLLED_BACK if judged.problem is None else Phase.FAILED, reason))
     if judged.problem is not None:
         told = f"{reason}; it is back on {progress.previous}, and THAT IS NOT PROVEN EITHER: {judged.problem}"
-        return mine.ended(End.FAILED, reason=told, hint=hint)
+        return mine.ended(End.FAILED, reason=told, hint="look at the replicas' journals on that host")
     return mine.ended(End.ROLLED_BACK, reason=reason)
 
 

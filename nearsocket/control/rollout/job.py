@@ -58,7 +58,7 @@ class Ready(Generic[Work]):
 class Done:
     """What carrying out or going back came to. `now`: what is in force after it. `did`: replica to `restarted` or `started`;
     `took_s`: replica to seconds. `error`: why it failed; `touched`: something was changed before. `lost`: the connection went, the
-    host goes on by itself, and nobody here knows how far.
+    host goes on by itself, and nobody here knows how far. `moved`: refused, for somebody changed the host since it was read.
     """
 
     now: str | None
@@ -70,6 +70,7 @@ class Done:
     hint: str | None = None
     touched: bool = True
     lost: bool = False
+    moved: bool = False
 
 
 @dataclass(frozen=True)

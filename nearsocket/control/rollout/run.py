@@ -5,28 +5,30 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from nearsocket.control import workers
-from nearsocket.control.rollout import earlier, record
+from nearsocket.control.rollout import beating, beside, earlier, record, thisrun
+from nearsocket.control.rollout.beside import Beside
+from nearsocket.control.rollout.came import Came, known, report
 from nearsocket.control.rollout.connect import lines
 from nearsocket.control.rollout.host import Course, turn
 from nearsocket.control.rollout.job import Job, Place
+from nearsocket.control.rollout.loads import Loads
 from nearsocket.control.rollout.look import Looked, look
 from nearsocket.control.rollout.order import batches
 from nearsocket.control.target import Target
 from nearsocket.control.transport.process import Children
 from nearsocket.model.errors import EXIT_FAILURES, NearsocketError, UsageError
+from nearsocket.model.rollout.beat import Beat
 from nearsocket.model.rollout.plan import Reviewed
 from nearsocket.model.rollout.progress import Phase
-from nearsocket.model.rollout.report import WRONG, End, HostReport, ReplicaReport, RolloutReport, exit_code
+from nearsocket.model.rollout.report import WRONG, End, HostReport, RolloutReport
 
 #: How long a resumed rollout waits for an apply that its dead client left at work: a model's load and more.
 RESUME_WAIT_S = 3600.0
@@ -43,7 +45,8 @@ class Unreachable(enum.StrEnum):
 class Manner:
     """How to go. `max_unavailable`: hosts at a time behind the canary; `max_loads`: models that are loaded at a time from one
     network file system, 0 for no limit. `wait_s`: for another operator's apply. `resume` and `anew`: what becomes of a rollout that
-    is not at its end. `reviewed`: the plan that is carried out, and nothing else."""
+    is not at its end; `take_over`: also where a client shows itself at work on it. `reviewed`: the plan that is carried out, and
+    nothing else."""
 
     by: str
     max_unavailable: int = 1
@@ -54,78 +57,61 @@ class Manner:
     check: bool = False
     resume: bool = False
     anew: bool = False
+    take_over: bool = False
     reviewed: Reviewed | None = None
 
 
-@dataclass
-class Came:
-    """What came of the hosts so far, for who is interrupted too: reports by name, and in which phase the others are."""
-
-    reports: dict[str, HostReport] = field(default_factory=dict)
-    stages: dict[str, str] = field(default_factory=dict)
-    looked: dict[str, Looked] = field(default_factory=dict)
-    id: str | None = None
-    began: float = field(default_factory=time.monotonic)
-    started_at: str = field(default_factory=lambda: datetime.now(UTC).strftime(earlier.FORMAT))
-
-
+#: Phases that take as long as models load, as a person hears of them.
+_LONG = {"apply": "changing it, one replica after another", "roll back": "going back to what was in force"}
 Tell = Callable[[HostReport], None]
+Say = Callable[[str], None]
 
 
-def rollout(job: Job[Any], targets: Sequence[Target], manner: Manner, came: Came, tell: Tell = lambda _host: None) -> RolloutReport:
-    """Carry the job over these hosts in their order; `tell` hears of each host as its turn ends, `came` keeps all along.
+def rollout(
+    job: Job[Any],
+    targets: Sequence[Target],
+    manner: Manner,
+    came: Came,
+    tell: Tell = lambda _host: None,
+    say: Say = lambda _line: None,
+) -> RolloutReport:
+    """Carry the job over these hosts in their order; `tell` hears of each host as its turn ends, `say` of what takes long,
+    `came` keeps all along.
 
-    Raises NearsocketError where an earlier rollout is not at its end, or what is to be resumed is another one; UsageError where
-    there is nobody to go to. An interrupt ends every child before it is passed on; what was begun on a host ends by itself.
+    Raises NearsocketError where an earlier rollout is not at its end, what is to be resumed is another one, or another client is at
+    work on it; UsageError where there is nobody to go to. An interrupt ends every child before it is passed on; what was begun on a
+    host ends by itself.
     """
     if not targets:
         raise UsageError("expected hosts, found an empty selection")
     children = Children()
     try:
-        with lines(targets) as ways:
-            wait_s = RESUME_WAIT_S if manner.resume else manner.wait_s
-            came.looked = look(job, targets, ways, wait_s, manner.parallel, children)
+        _look(job, targets, manner, came, children, say)
         course = _course(job, came, manner)
         stopped = _before(came, manner, course)
         if not manner.check and not stopped:
-            _go(job, targets, manner, course, came, tell, children)
+            _go(job, targets, manner, course, came, tell, say, children)
     except BaseException:
         children.end_all()
         raise
     return report(job.name, targets, manner, came, EXIT_FAILURES if stopped else None)
 
 
-def report(job: str, targets: Sequence[Target], manner: Manner, came: Came, code: int | None = None) -> RolloutReport:
-    """All that is known now: hosts without a report of their own were not touched, or are at work by themselves."""
-    hosts = tuple(came.reports.get(target.name) or _without(target.name, came) for target in targets)
-    failed = code if code is not None else exit_code(hosts, manner.check)
-    took_s = round(time.monotonic() - came.began, 1)
-    return RolloutReport(job, manner.by, came.started_at, hosts, failed, came.id, manner.resume, manner.check, took_s)
-
-
-def _without(name: str, came: Came) -> HostReport:
-    looked = came.looked.get(name)
-    stage = came.stages.get(name)
-    if stage in ("apply", "roll back"):
-        told = f"the connection was given up in the phase {stage!r}; what was begun there ends by itself"
-        return HostReport(name, End.INTERRUPTED, reason=told)
-    if stage is not None:
-        return HostReport(name, End.INTERRUPTED, reason=f"given up in the phase {stage!r}")
-    wrong = next((report.name for report in came.reports.values() if report.end in WRONG), None)
-    known = _known(looked) if looked else HostReport(name, End.UNTOUCHED)
-    return dataclasses.replace(known, end=End.UNTOUCHED, reason=f"not touched: {wrong} failed" if wrong else "not touched")
-
-
-def _known(looked: Looked) -> HostReport:
-    """What the look alone tells of a host."""
-    ready = looked.ready
-    if ready is None:
-        return HostReport(looked.name, End.FAILED, reason=looked.reason, hint=looked.hint)
-    replicas = tuple(ReplicaReport(name, before=ready.before.get(name)) for name in ready.replicas)
-    end = End.PENDING if ready.pending else End.CURRENT
-    return HostReport(
-        looked.name, end, 0, ready.current, ready.current, ready.wanted, ready.changes, ready.notes, replicas=replicas
-    )
+def _look(job: Job[Any], targets: Sequence[Target], manner: Manner, came: Came, children: Children, say: Say) -> None:
+    """Look at every host; who takes an earlier client's rollout up waits for that one's last sign of life first."""
+    asks = (manner.resume or manner.anew) and not manner.check
+    wait_s = RESUME_WAIT_S if manner.resume else manner.wait_s
+    with lines(targets) as ways:
+        others = Beside([Place(target, ways[target.name], children) for target in targets], manner.parallel, say)
+        say(f"looking at {len(targets)} host{'' if len(targets) == 1 else 's'}; nothing is changed meanwhile")
+        while True:
+            if asks and not manner.take_over:
+                others.wait()
+            came.looked = look(job, targets, ways, wait_s, manner.parallel, children)
+            found = others.at_work() if asks else {}  # also where an apply was waited for, or a reboot
+            if manner.take_over or not found:
+                came.taken = {name: beside.taken_over(seen) for name, seen in found.items()}
+                return
 
 
 def _course(job: Job[Any], came: Came, manner: Manner) -> Course:
@@ -150,28 +136,32 @@ def _before(came: Came, manner: Manner, course: Course) -> bool:
         if looked.unreachable and manner.unreachable is Unreachable.SKIP:
             came.reports[name] = HostReport(name, End.SKIPPED, reason=looked.reason, hint=looked.hint)
         elif looked.ready is None:
-            came.reports[name] = dataclasses.replace(_known(looked), notes=("nothing was changed on any host",))
+            ways_on = (looked.hint, "--unreachable skip goes on without it" if looked.unreachable else None)
+            hint = "; ".join(filter(None, ways_on)) or None
+            came.reports[name] = dataclasses.replace(known(looked), hint=hint, notes=("nothing was changed on any host",))
             stopped = True
         elif refused is not None:
-            came.reports[name] = dataclasses.replace(_known(looked), end=End.FAILED, reason=refused, hint="review a new plan")
+            came.reports[name] = dataclasses.replace(known(looked), end=End.FAILED, reason=refused, hint="review a new plan")
             stopped = True
         elif earlier.is_done(looked, course):
-            came.reports[name] = dataclasses.replace(_known(looked), end=End.EARLIER)
+            came.reports[name] = dataclasses.replace(known(looked), end=End.EARLIER)
         elif manner.check:
-            came.reports[name] = _known(looked)
+            came.reports[name] = known(looked)
     return stopped
 
 
 def _go(
-    job: Job[Any], targets: Sequence[Target], manner: Manner, course: Course, came: Came, tell: Tell, children: Children
+    job: Job[Any], targets: Sequence[Target], manner: Manner, course: Course, came: Came, tell: Tell, say: Say, children: Children
 ) -> None:
     left = [target for target in targets if target.name not in came.reports]
     came.id = course.id if any(_to_do(came.looked[target.name]) for target in left) else came.id
     idle = next((at for at, target in enumerate(left) if _to_do(came.looked[target.name])), len(left))
-    loading = _Loads(manner.max_loads).loading
+    loading = Loads(manner.max_loads).loading
+    since = datetime.now(UTC).strftime(earlier.FORMAT)
+    sign = Beat(course.id, course.job, course.client, manner.by, since, run=thisrun.mine()) if came.id is not None else None
     for number, batch in enumerate(batches(left, manner.max_unavailable, idle), 1):
         with lines(batch) as ways:
-            for found in _batch(job, [Place(t, ways[t.name], children) for t in batch], course, number, loading, came):
+            for found in _batch(job, [Place(t, ways[t.name], children) for t in batch], course, number, loading, came, sign, say):
                 tell(found)
         if any(came.reports[target.name].end in WRONG for target in batch):
             return
@@ -184,14 +174,21 @@ def _to_do(looked: Looked) -> bool:
     return pending or (looked.left is not None and looked.left.phase is not Phase.VERIFIED)
 
 
-def _batch(job: Job[Any], places: Sequence[Place], course: Course, number: int, loading: Any, came: Came) -> Iterator[HostReport]:
+def _batch(
+    job: Job[Any], places: Sequence[Place], course: Course, number: int, loading: Any, came: Came, sign: Beat | None, say: Say
+) -> Iterator[HostReport]:
     def act(at: int) -> HostReport:
         name = places[at].target.name
 
         def stage(phase: str) -> None:
             came.stages[name] = phase
+            if phase in _LONG:
+                say(f"{name}: {_LONG[phase]}")
 
-        return turn(job, places[at], course, number, loading, stage)
+        left = came.looked[name].left
+        shown = beating.shown(places[at], dataclasses.replace(sign, over=left.key if left else None)) if sign else None
+        with shown or contextlib.nullcontext():
+            return turn(job, places[at], course, number, loading, stage)
 
     with closing(workers.each(len(places), act, len(places))) as answers:
         for _, found in answers:
@@ -218,21 +215,3 @@ def _close(targets: Sequence[Target], course: Course, came: Came, children: Chil
         with closing(workers.each(len(done), act, manner.parallel)) as answers:
             for _ in answers:
                 pass
-
-
-class _Loads:
-    """How many hosts load models from one network file system at a time; inside a host replicas load one after another."""
-
-    def __init__(self, most: int) -> None:
-        self.most, self.lock = most, threading.Lock()
-        self.sources: dict[str, threading.BoundedSemaphore] = {}
-
-    @contextlib.contextmanager
-    def loading(self, sources: frozenset[str]) -> Iterator[None]:
-        """While the block runs, models are loaded from these."""
-        with contextlib.ExitStack() as held:
-            for source in sorted(sources) if self.most else ():  # in one order everywhere: nobody waits for who waits for him
-                with self.lock:
-                    place = self.sources.setdefault(source, threading.BoundedSemaphore(self.most))
-                held.enter_context(place)
-            yield

@@ -22,6 +22,7 @@ from nearsocket.model.host import Host
 from nearsocket.model.order import Order, StopAt
 from nearsocket.model.outcome import Action, Kind, Outcome
 from nearsocket.model.rollout import proof
+from nearsocket.model.rollout.inforce import InForce
 from nearsocket.model.rollout.progress import Progress
 from nearsocket.model.rollout.report import Proof
 from nearsocket.model.settings import Adopt
@@ -70,8 +71,7 @@ class Site(Job[Prepared]):
 
     def _foreseen(self, place: Place, ready: Ready[Prepared]) -> Ready[Prepared]:
         """With what the host says it would change. Raises NearsocketError where it would refuse."""
-        assert ready.work.order is not None
-        said = converge.apply(place.target, place.way, self._order(ready.work.order), dry=True, children=place.children)
+        said = converge.apply(place.target, place.way, self._order(ready.work), dry=True, children=place.children)
         if said.error:
             raise NearsocketError(said.error, said.hint)
         if said.frozen and not self.leave.override_freeze:
@@ -80,14 +80,16 @@ class Site(Job[Prepared]):
             )
         return dataclasses.replace(ready, changes=tuple(map(str, said.changes)), notes=said.notes, pending=bool(said.changes))
 
-    def _order(self, order: Order, progress: Progress | None = None) -> Order:
+    def _order(self, prepared: Prepared, progress: Progress | None = None) -> Order:
+        """The order, for the host as it was read and no other: a deploy in between would be built upon unseen."""
+        assert prepared.order is not None
         stop_at = StopAt.FAILURE if self.accept_unknown else StopAt.UNKNOWN
-        return dataclasses.replace(order, one_by_one=stop_at, rollout=progress)
+        seen = InForce(prepared.installed.number, prepared.installed.digest)
+        return dataclasses.replace(prepared.order, one_by_one=stop_at, rollout=progress, surveyed=seen)
 
     def carry_out(self, place: Place, ready: Ready[Prepared], progress: Progress) -> Done:
         """The one apply, which writes the progress down."""
-        assert ready.work.order is not None
-        return self._applied(place, self._order(ready.work.order, progress), ready.work.generation.manifest.replicas)
+        return self._applied(place, self._order(ready.work, progress), ready.work.generation.manifest.replicas)
 
     def roll_back(self, place: Place, ready: Ready[Prepared], progress: Progress) -> Done:
         """The same by the generation that was in force."""
@@ -133,7 +135,9 @@ def done(outcome: Outcome, units: Mapping[str, str]) -> Done:
     did = {units[one.name]: _DID[one.action] for one in worked if outcome.error is None or units[one.name] in took}
     touched = outcome.wrote or (outcome.error is None and bool(outcome.changes))
     now = str(outcome.number) if outcome.number is not None else None
-    return Done(now, tuple(map(str, outcome.changes)), outcome.notes, did, took, outcome.error, outcome.hint, touched)
+    return Done(
+        now, tuple(map(str, outcome.changes)), outcome.notes, did, took, outcome.error, outcome.hint, touched, moved=outcome.moved
+    )
 
 
 def _waiting(prepared: Prepared) -> set[str]:

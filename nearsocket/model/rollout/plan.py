@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Optional, Protocol
 
 from nearsocket.model.errors import UsageError
+from nearsocket.model.rollout.inforce import told
 from nearsocket.model.text import one_line
 
 SCHEMA = "nearsocket.rollout-plan/1"
@@ -72,12 +73,8 @@ class Reviewed:
                 return f"expected {what} as reviewed, {one_line(was, 30)}, found {one_line(found, 30)}"
         moved = (entry.current, entry.digest) != (now.current, now.digest)
         if moved and now.digest != entry.wanted:
-            return f"expected {_there(entry.current, entry.digest)} in force as reviewed, found {_there(now.current, now.digest)}"
+            return f"expected {told(entry.current, entry.digest)} in force as reviewed, found {told(now.current, now.digest)}"
         return None
-
-
-def _there(number: Optional[str], digest: Optional[str]) -> str:
-    return f"{one_line(number, 30)} ({one_line(digest or 'no digest', 30)})" if number is not None else "nothing"
 
 
 def from_json(text: str) -> Reviewed:

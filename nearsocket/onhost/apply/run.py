@@ -36,6 +36,7 @@ from nearsocket.onhost.apply import (
     startproof,
     state,
     steps,
+    surveyed,
     upgrading,
     values,
     work,
@@ -81,7 +82,8 @@ def apply(
             clock.done("lock")
             return _locked(order, program, tree, systemctl, clock, look, holder, prober)
     except NearsocketError as error:
-        return _refused(tree, order, clock, error.message, error.hint)
+        refused = _refused(tree, order, clock, error.message, error.hint)
+        return dataclasses.replace(refused, moved=isinstance(error, surveyed.Moved))
     except (OSError, CommandTimeout) as error:
         return _refused(tree, order, clock, steps.said(error), "nothing was changed")
 
@@ -104,6 +106,7 @@ def _locked(
     if not order.remove and order.part is not Part.IMAGE:
         upgrading.refuse(tree)  # dry too: what stops a fleet is to be seen before any host is changed
     progress.refuse_taken(tree, order)
+    surveyed.refuse_moved(tree, order)
     if order.remove:
         return _left(order, tree, systemctl, clock, look, holder)
     job = dataclasses.replace(_job(order, program, tree, systemctl), prober=prober)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Optional
 
 from nearsocket.model import programs
-from nearsocket.model.rollout import progress
+from nearsocket.model.rollout import beat, progress
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}\Z")
 
@@ -67,6 +67,11 @@ class Tree:
     def rollout(self) -> Path:
         """How far a rollout is here."""
         return self.at(progress.FILE)
+
+    @property
+    def beat(self) -> Path:
+        """When a rollout's client showed itself here last."""
+        return self.at(beat.FILE)
 
     @property
     def aside(self) -> Path:

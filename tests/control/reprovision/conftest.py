@@ -11,7 +11,7 @@ import pytest
 
 from nearsocket.control import converge, verify
 from nearsocket.control.reprovision import ask, measuring
-from nearsocket.control.rollout import record, run
+from nearsocket.control.rollout import beating, record, run
 from nearsocket.control.rollout.job import Place
 from nearsocket.control.target import Target
 from nearsocket.control.transport import Transport, TransportError, Trouble
@@ -26,7 +26,8 @@ from tests.onhost.reprovision.standin import NEW
 
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
-    """Two machines that serve. Stand-ins beside them: surveys, verdicts and all-reduces, which have tests of their own."""
+    """Two machines that serve. Stand-ins beside them: surveys, verdicts, signs of life and all-reduces, which have tests of their
+    own."""
     monkeypatch.setattr("os.fsync", lambda _fd: None)
     made = Fleet(tmp_path, ("r1", "r2"))
 
@@ -56,6 +57,8 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     monkeypatch.setattr(run, "lines", lines)
     monkeypatch.setattr(converge, "survey", survey)
     monkeypatch.setattr(record, "mark", mark)
+    monkeypatch.setattr(beating, "shown", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(beating, "seen", lambda _place: None)
     monkeypatch.setattr(verify, "one", proven)
     monkeypatch.setattr(stopping, "collect", lambda _s, root: Snapshot("h", "2026-01-01T00:00:00Z", None, {}, {}))
     monkeypatch.setattr(measuring, "compared", lambda *_: ["all-reduces as fast as before"])

@@ -9,7 +9,8 @@ from typing import Any
 
 from nearsocket.control.reprovision.job import Reprovision
 from nearsocket.control.rollout import run
-from nearsocket.control.rollout.run import Came, Manner
+from nearsocket.control.rollout.came import Came
+from nearsocket.control.rollout.run import Manner
 from nearsocket.control.target import Ssh, Target, Way
 from nearsocket.control.transport import Answer as Said
 from nearsocket.control.transport import Transport, TransportError, Trouble

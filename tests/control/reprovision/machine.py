@@ -14,7 +14,7 @@ from pathlib import Path
 from nearsocket.control import program
 from nearsocket.model.driver import orders
 from nearsocket.model.snapshot import Snapshot
-from nearsocket.onhost.apply import progress
+from nearsocket.onhost.apply import beat, progress
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect import command
@@ -53,6 +53,11 @@ def answer(folder: Path, words: list[str], given: bytes) -> bytes:
     if words[0] == "rollout-mark":
         progress.main([*words[1:], "--root", str(folder)], given)
         return b""
+    if words[0] == "rollout-beat":
+        beat.main([*words[1:], "--root", str(folder)], given)
+        return b""
+    if words[0] == "rollout-seen":
+        return beat.answer([*words[1:], "--root", str(folder)])
     if words[0] == "verdicts":
         return json.dumps(machine.verdicts()).encode() + b"\n"
     facts.host_now = lambda _tree: machine.host()

@@ -12,7 +12,8 @@ from nearsocket.control import verify
 from nearsocket.control.reprovision import measuring
 from nearsocket.control.reprovision.job import Reprovision
 from nearsocket.control.rollout import run
-from nearsocket.control.rollout.run import Came, Manner
+from nearsocket.control.rollout.came import Came
+from nearsocket.control.rollout.run import Manner
 from nearsocket.control.target import Target, Way
 from nearsocket.control.verify import HostVerdicts
 from nearsocket.model.rollout.report import End, RolloutReport

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,9 @@ from nearsocket.control import program
 from nearsocket.control.converge import Leave
 from nearsocket.control.firstlook import FirstLook
 from nearsocket.control.rollout import run
-from nearsocket.control.rollout.run import Came, Manner
+from nearsocket.control.rollout.beside import Beside
+from nearsocket.control.rollout.came import Came
+from nearsocket.control.rollout.run import Manner
 from nearsocket.control.rollout.site import Site
 from nearsocket.control.target import Target, Way
 from nearsocket.control.transport import Answer, Transport, TransportError, Trouble
@@ -29,7 +34,7 @@ from nearsocket.model.rollout.progress import Progress
 from nearsocket.model.rollout.report import RolloutReport
 from nearsocket.model.settings import Settings
 from nearsocket.model.snapshot import Snapshot, Source, SourceStatus
-from nearsocket.onhost.apply import entry, progress
+from nearsocket.onhost.apply import beat, entry, progress
 from nearsocket.onhost.apply.run import apply, installed
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
@@ -40,6 +45,8 @@ RECORD = Record("ops@here", "2030-01-01T00:00:00Z", "0")
 PROGRAM = b"the program"
 #: What a survey, an apply and the rest are called in a host's log.
 SURVEY, DRY, APPLY, PROOF, MARK = "survey", "dry", "apply", "verdicts", "rollout-mark"
+#: Signs of life come whenever they come: they are in no log.
+BEAT, SEEN = "rollout-beat", "rollout-seen"
 
 
 class Lost(BaseException):
@@ -91,8 +98,9 @@ class Host(Transport):
             at += size
         words = parts[1].decode().split("\0")
         what = DRY if words[0] == "apply" and order.from_json(parts[3].decode()).dry else words[0]
-        self.log.append(what)
-        self.fleet_log.append(f"{self.name} {what}")
+        if what not in (BEAT, SEEN):
+            self.log.append(what)
+            self.fleet_log.append(f"{self.name} {what}")
         if self.down:
             raise TransportError(Trouble.UNREACHABLE, "expected an SSH login, found: timed out", "look whether the host is up")
         if self.lose and self.lose[0] == what and not self.lose[1]:
@@ -121,6 +129,11 @@ class Host(Transport):
         if words[0] == "rollout-mark":
             progress.main([*words[1:], "--root", str(self.root)], given)
             return b""
+        if words[0] == BEAT:
+            beat.main([*words[1:], "--root", str(self.root)], given)
+            return b""
+        if words[0] == SEEN:
+            return beat.answer([*words[1:], "--root", str(self.root)])
         assert words[0] == "verdicts", words
         return json.dumps(self.system.verdicts()).encode() + b"\n"
 
@@ -139,6 +152,20 @@ class Fleet:
     settings: Settings
     log: list[str]
     job: Site
+    now: float = 0.0
+    #: That it waits for another client's sign of life, as a client says it.
+    said: list[str] = field(default_factory=list)
+    #: What happens in each pause of a client that waits for another one's sign of life.
+    meanwhile: Callable[[], object] = lambda: None
+
+    def pause(self, seconds: float) -> None:
+        """Time passes, for the hosts' clocks too."""
+        self.now += seconds
+        for host in self.hosts:
+            with contextlib.suppress(FileNotFoundError):
+                at = host.tree.beat.stat().st_mtime - seconds
+                os.utime(host.tree.beat, (at, at))
+        self.meanwhile()
 
     def host(self, name: str) -> Host:
         return next(host for host in self.hosts if host.name == name)
@@ -155,7 +182,13 @@ class Fleet:
         """One rollout by a client that is not killed."""
         job = dataclasses.replace(self.job, **manner.pop("job", {}))
         targets = manner.pop("targets", self.targets)
-        return run.rollout(job, targets, Manner("ops@here", **{"wait_s": 0.0, **manner}), came or Came())
+        made = Manner("ops@here", **{"wait_s": 0.0, **manner})
+
+        def say(line: str) -> None:
+            if line.startswith("waiting"):
+                self.said.append(line)
+
+        return run.rollout(job, targets, made, came or Came(), say=say)
 
     def ends(self, **manner: Any) -> dict[str, str]:
         """Host to what became of it."""
@@ -165,6 +198,9 @@ class Fleet:
         """One rollout whose client is killed on the way."""
         with pytest.raises(Lost):
             self.roll(**manner)
+        for thread in threading.enumerate():  # what a killed client would not have done any more
+            if thread.name.startswith("beat-"):
+                thread.join()
 
 
 def make(folder: Path, names: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> Fleet:
@@ -180,4 +216,5 @@ def make(folder: Path, names: Sequence[str], monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(run, "lines", lines)
     fleet = Fleet(hosts, Settings(), log, Site(RECORD, Leave(), paths.templates_folder(), FirstLook(())))
     fleet.want()
+    monkeypatch.setattr(run, "Beside", functools.partial(Beside, clock=lambda: fleet.now, pause=fleet.pause))
     return fleet

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from nearsocket.control.rollout import earlier, run
+from nearsocket.control.rollout.came import Came
 from nearsocket.control.rollout.look import planned
-from nearsocket.control.rollout.run import Came, Manner
+from nearsocket.control.rollout.run import Manner
 from nearsocket.control.transport import TransportError, Trouble
 from nearsocket.model.compare import figures
 from nearsocket.model.errors import NearsocketError
@@ -124,6 +125,62 @@ def test_a_reviewed_plan_holds_at_each_hosts_turn(serving: Fleet) -> None:
     assert ends(report) == ["verified", "failed", "not-touched"]
     assert "in force as reviewed" in str(report.hosts[1].reason)
     assert serving.log.count(f"r2 {APPLY}") == 1
+
+
+def by_hand(fleet: Fleet, name: str) -> None:
+    """A deploy that leaves no record: `deploys/site.py` from an inventory of its own."""
+    record = fleet.host(name).tree.rollout
+    kept = record.read_bytes()
+    assert ends(colleague(fleet, (name,), {"OTHER": "9"}, anew=True)) == ["verified"]
+    record.write_bytes(kept)
+
+
+def at_its_apply(fleet: Fleet, name: str, act: Callable[[], object]) -> None:
+    """Once, between the survey of the host's turn and its apply; the first one is the look's dry run."""
+    before(fleet, name, "apply\0--holder", lambda: before(fleet, name, "apply\0--holder", act))
+
+
+def test_a_deploy_by_hand_between_a_turns_survey_and_its_apply_is_not_built_upon(serving: Fleet) -> None:
+    at_its_apply(serving, "r2", lambda: by_hand(serving, "r2"))
+    report = serving.roll()
+    assert (report.exit_code, ends(report)) == (2, ["verified", "failed", "not-touched"])
+    told = report.hosts[1]
+    assert "expected generation 1 (sha256:" in str(told.reason)
+    assert "found generation 2 (sha256:" in str(told.reason)
+    assert "nothing was changed there" in str(told.reason)
+    assert (told.before, told.after) == ("1", "2")
+    assert "roll back" not in told.took_s
+    assert numbers(serving) == [2, 2, 1]
+    assert b"OTHER=9" in b"".join(path.read_bytes() for path in serving.host("r2").tree.current.rglob("*") if path.is_file())
+    assert ends(serving.roll(resume=True)) == ["verified-earlier", "verified", "verified"]
+    assert numbers(serving) == [2, 3, 2]
+
+
+def test_a_deploy_by_hand_is_not_taken_back_by_who_resumes_either(serving: Fleet) -> None:
+    """There is another generation to go back to than the one in force then, and still nothing is taken back."""
+    host = serving.host("r1")
+    host.prove(b="far")
+    host.lose = (APPLY, True)
+    serving.killed()
+    assert host.left is not None
+    assert (host.left.previous, host.tree.number()) == ("1", 2)
+    host.prove()
+    at_its_apply(serving, "r1", lambda: by_hand(serving, "r1"))
+    report = serving.roll(resume=True)
+    assert ends(report) == ["failed", "not-touched", "not-touched"]
+    assert "found generation 3 (sha256:" in str(report.hosts[0].reason)
+    assert numbers(serving) == [3, 1, 1]
+    assert ends(serving.roll(resume=True)) == ["verified"] * 3
+
+
+def test_a_way_back_asks_for_no_generation(serving: Fleet) -> None:
+    """It follows an apply of its own, and has to come to its end whatever that one left in force."""
+    serving.host("r1").system.change(proofs={"b": "far"}, mends="b")
+    assert ends(serving.roll()) == ["rolled-back", "not-touched", "not-touched"]
+    host = serving.host("r2")
+    host.broken[APPLY] = "expected an answer, found the connection closed"
+    assert ends(serving.roll(resume=True)) == ["verified", "failed", "not-touched"]
+    assert ends(serving.roll(resume=True)) == ["verified-earlier", "verified", "verified"]
 
 
 @pytest.mark.parametrize("phase", [Phase.BEGUN, Phase.VERIFIED])

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearsocket.control.rollout.loads import Loads
 from nearsocket.control.rollout.order import batches
-from nearsocket.control.rollout.run import _Loads
 from nearsocket.model import networkfs
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.machine import Mount
@@ -127,7 +127,7 @@ def test_models_are_counted_by_the_network_file_system_that_they_lie_on() -> Non
 
 
 def test_no_more_hosts_than_asked_load_from_one_file_system_at_a_time() -> None:
-    loads, barrier = _Loads(2), threading.Barrier(2, timeout=20)
+    loads, barrier = Loads(2), threading.Barrier(2, timeout=20)
     at_work, most, lock = 0, 0, threading.Lock()
 
     def work() -> None:
@@ -146,5 +146,5 @@ def test_no_more_hosts_than_asked_load_from_one_file_system_at_a_time() -> None:
     for thread in threads:
         thread.join()
     assert most == 2
-    with _Loads(0).loading(frozenset({"nfs a"})), _Loads(0).loading(frozenset({"nfs a"})):
+    with Loads(0).loading(frozenset({"nfs a"})), Loads(0).loading(frozenset({"nfs a"})):
         pass  # no limit

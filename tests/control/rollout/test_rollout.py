@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from nearsocket.control.rollout.came import Came
 from nearsocket.control.rollout.look import planned
-from nearsocket.control.rollout.run import Came, Unreachable
+from nearsocket.control.rollout.run import Unreachable
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.generation import Record
 from nearsocket.model.rollout.plan import Reviewed, from_json

@@ -11,9 +11,13 @@ import pytest
 from nearsocket.model import order as orders
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.order import Order, StopAt
+from nearsocket.model.rollout import inforce
+from nearsocket.model.rollout.inforce import InForce
 from nearsocket.model.rollout.progress import Phase, Progress
 from nearsocket.model.snapshot import SourceStatus
 from nearsocket.onhost.apply import entry, lock, progress
+from nearsocket.onhost.apply.run import installed
+from nearsocket.onhost.apply.systemctl import Systemctl
 from tests.onhost.apply.kill import killed
 from tests.onhost.apply.made import Host, generation
 
@@ -39,8 +43,9 @@ def left(host: Host) -> Progress:
 
 
 def test_an_order_carries_a_rollout_there_and_back() -> None:
-    made = Order(NEW, one_by_one=StopAt.FAILURE, rollout=BEGUN)
+    made = Order(NEW, one_by_one=StopAt.FAILURE, rollout=BEGUN, surveyed=InForce(3, "sha256:w"))
     assert orders.from_json(made.to_json()) == made
+    assert orders.from_json(Order(NEW, surveyed=InForce()).to_json()).surveyed == InForce()
     assert orders.from_json(Order(number=3).to_json()).rollout is None
 
 
@@ -64,6 +69,48 @@ def test_a_dry_apply_and_one_that_is_refused_write_nothing_down(host: Host) -> N
     assert "audit week" in str(frozen.frozen)
     assert host.apply(NEW, rollout=BEGUN).error is not None
     assert progress.read(host.tree) is None
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_an_order_for_another_generation_than_the_one_in_force_changes_nothing(host: Host, dry: bool) -> None:
+    seen = InForce(1, OLD.manifest.digest)
+    assert host.apply(generation({"a": "theirs", "b": "one"})).error is None  # by hand, with no record
+    before, calls = host.tree_of_files(), len(host.system.calls("start"))
+    outcome = host.apply(NEW, rollout=BEGUN, surveyed=seen, dry=dry)
+    assert outcome.moved
+    assert not outcome.wrote
+    assert "expected generation 1 (sha256:" in str(outcome.error)
+    assert "found generation 2 (sha256:" in str(outcome.error)
+    assert (host.tree_of_files(), len(host.system.calls("start"))) == (before, calls)
+
+
+def test_what_an_order_was_made_for_is_the_number_and_the_digest(host: Host) -> None:
+    digest = OLD.manifest.digest
+    for seen in (InForce(), InForce(1, "sha256:other"), InForce(2, digest), InForce(1)):
+        assert host.apply(NEW, surveyed=seen, dry=True).moved
+    assert host.apply(NEW, surveyed=InForce(1, digest), dry=True).error is None
+    assert host.apply(NEW, dry=True).error is None
+
+
+def test_a_manifest_that_cannot_be_read_is_what_the_survey_says_of_it_too(host: Host) -> None:
+    path = host.tree.generation(1) / "manifest.json"
+    path.unlink()
+    path.write_bytes(b"{}")
+    found = installed(b"", host.tree, Systemctl(host.system))
+    assert (found.number, found.digest) == (1, None)
+    assert not host.apply(NEW, surveyed=InForce(found.number, found.digest), dry=True).moved
+
+
+def test_where_nothing_is_in_force_an_order_says_so(root: Path) -> None:
+    host = Host(root)
+    assert not host.apply(OLD, surveyed=InForce(), dry=True).moved
+    assert host.apply(OLD, surveyed=InForce(1, OLD.manifest.digest), dry=True).moved
+
+
+@pytest.mark.parametrize("value", [{"number": "1"}, {"number": True}, {"digest": 1}, {"other": 1}, [1], {"number": 1.5}])
+def test_a_generation_of_another_shape_is_refused(value: object) -> None:
+    with pytest.raises(NearsocketError, match="expected a generation"):
+        inforce.from_value(value)
 
 
 def test_an_apply_that_finds_all_done_says_so(host: Host) -> None:
