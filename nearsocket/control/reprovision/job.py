@@ -29,8 +29,8 @@ from nearsocket.model.text import one_line
 _AWAY = (Trouble.UNREACHABLE, Trouble.REFUSED, Trouble.TIMEOUT, Trouble.SSH)
 _PAUSE_S = 2.0
 _MEND = (
-    f"mend what keeps it down, then --resume; to serve it in another way first: rm {places.HOLD_STARTS}/REPLICA there, deploy, --resume; "
-    "back to the driver before: --driver VERSION-BEFORE --anew"
+    f"mend what keeps it down, then --resume; to serve it in another way: rm {places.HOLD_STARTS}/REPLICA there, deploy, "
+    "--resume; back to the driver before: --driver VERSION-BEFORE --anew"
 )
 
 
@@ -197,8 +197,8 @@ class Reprovision(Job[Upgrade]):
         except NearsocketError as error:
             return self._failed(ready, now, error.message, touched, notes, error.hint)
         if wrong:
-            error, hint = self._stays("; ".join(failed.message for failed in wrong)), _MEND
-            return Done(now, ready.changes, tuple(notes), did, took, error=error, hint=hint, stays=True)
+            problem = self._stays("; ".join(failed.message for failed in wrong))
+            return Done(now, ready.changes, tuple(notes), did, took, error=problem, hint=_MEND, stays=True)
         return Done(now, ready.changes, tuple(notes), did, took)
 
     def _stays(self, problem: str) -> str:
@@ -208,8 +208,8 @@ class Reprovision(Job[Upgrade]):
         self, place: Place, ready: Ready[Upgrade], id: str, forward: bool, measured: Sequence[str]
     ) -> tuple[Mapping[str, str], Mapping[str, float], Sequence[_Failed]]:
         """One after another; what went wrong last. The first that is not proven stops those behind it, and its driver goes back:
-        unless its all-reduces were good. Then the driver is not what keeps it down, and every other replica is to come up; as on the
-        way back. Raises _Failed."""
+        unless its all-reduces were good. Then the driver is not what keeps it down, and every other replica is to come up, as on
+        the way back. Raises _Failed."""
         did: dict[str, str] = {}
         took: dict[str, float] = {}
         wrong: list[_Failed] = []

@@ -33,7 +33,7 @@ _LIMIT_S = 600.0
 
 @dataclass(frozen=True)
 class Compared:
-    """What measuring came to: notes, and the replicas whose all-reduces were good: right sums, and not slower where that is known."""
+    """What measuring came to: notes, and the replicas whose all-reduces were good: right sums, not slower where that is known."""
 
     notes: tuple[str, ...] = ()
     good: tuple[str, ...] = ()

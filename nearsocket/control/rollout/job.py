@@ -58,8 +58,8 @@ class Ready(Generic[Work]):
 class Done:
     """What carrying out or going back came to. `now`: what is in force after it. `did`: replica to `restarted` or `started`;
     `took_s`: replica to seconds. `error`: why it failed; `touched`: something was changed before. `lost`: the connection went, the
-    host goes on by itself, and nobody here knows how far. `stays`: what was changed is proven by itself, and this error is no reason to
-    take it back.
+    host goes on by itself, and nobody here knows how far. `stays`: what was changed is proven by itself,
+    and this error is no reason to take it back.
     """
 
     now: str | None
@@ -77,7 +77,8 @@ class Done:
 @dataclass(frozen=True)
 class Judged:
     """What the replicas' proofs say, by name, and why that is not good enough; None where it is. `lost`: the host gave no answer,
-    so nothing is known of what runs there, good or bad; `problem` says why. `stays`: as in Done. `notes`: what else there is to say."""
+    so nothing is known of what runs there, good or bad; `problem` says why. `stays`: as in Done.
+    `notes`: what else there is to say."""
 
     proofs: Mapping[str, Proof] = field(default_factory=dict)
     problem: str | None = None

@@ -19,7 +19,8 @@ from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.command import CommandTimeout
 from nearsocket.onhost.reprovision import kept
 from nearsocket.onhost.reprovision.apt import Apt
-from nearsocket.onhost.reprovision.steps import STEPS, Work
+from nearsocket.onhost.reprovision.steps import STEPS
+from nearsocket.onhost.reprovision.work import Work
 
 #: Steps that read alone, beside whatever else reads.
 _READ = (Action.STATUS, Action.PREFLIGHT)

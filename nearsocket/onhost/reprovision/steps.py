@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Optional
 
 from nearsocket.model.driver import family, transaction
 from nearsocket.model.driver.family import Family

@@ -2,7 +2,8 @@
 
 It answers in the real tools' words and codes: a transaction is all or nothing until dpkg fails in it, an upgrade lifts a hold
 (dpkg's selection becomes `install`), a hold that nobody allowed to change refuses, DKMS ends with 10. A boot takes the module that
-its kernel has, and starts what is linked into it unless the unit's condition says no. Its state outlives a program that dies.
+its kernel has, forgets /run, and starts what is linked into it unless the unit's conditions say no. A container sees the GPUs that
+its words ask for. Its state outlives a program that dies.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from nearsocket.model.host import Driver, Host
-from nearsocket.model.places import HOLD_STARTS
-from nearsocket.onhost.collect.command import Output
+from nearsocket.onhost.collect.command import CommandTimeout, Output
 from tests.build import gpu, host, source
 from tests.onhost.apply.fake import FakeSystem
 
@@ -80,6 +81,7 @@ class Machine(FakeSystem):
         self.change(rebooting=False, boot_id=now["boot_id"] + "+", module=modules.get(kernel), active={}, broken=[])
         (self.root / "proc/sys/kernel/random/boot_id").write_text(self.state["boot_id"])
         (self.root / "sys/module/nvidia/version").write_text(f"{self.state['module']}\n")
+        shutil.rmtree(self.root / "run/nearsocket", ignore_errors=True)
         wants = self.root / "etc/systemd/system/multi-user.target.wants"
         if wants.is_dir():
             self(["systemctl", "start", *sorted(path.name for path in wants.iterdir())], 1)
@@ -99,8 +101,11 @@ class Machine(FakeSystem):
         self._die(words, before=True)
         if name == "systemctl":
             answer = self._systemctl(words)
-        elif name in ("docker", "podman"):
-            answer = super().__call__(argv, limit_s)
+        elif name in ("/usr/bin/docker", "/usr/bin/podman") and words[1] == "run":
+            self._note(words)
+            answer = self._container(words, limit_s)
+        elif Path(name).name in ("docker", "podman"):
+            answer = super().__call__(words, limit_s)
         else:
             self._note(words)
             answer = getattr(self, "_" + name.replace("-", "_"))([word for word in words[1:] if word != "--"], folder)
@@ -123,10 +128,47 @@ class Machine(FakeSystem):
             self._note(words)
             self.change(rebooting=True)
             return Output(0, "", "")
-        if words[1] == "start" and (self.root / HOLD_STARTS.lstrip("/")).exists():
-            self._note(words)
-            return Output(0, "", "")  # ConditionPathExists= is not met: skipped, and no failure
+        if words[1] == "start":
+            skipped = [unit for unit in words[2:] if not self._may_start(unit)]
+            if skipped:
+                self._note(words)
+            # Conditions that are not met: skipped, and no failure.
+            words = [word for word in words if word not in skipped]
+            if set(words[2:]) <= {"--"}:
+                return Output(0, "", "")
         return super().__call__(words, 1.0)
+
+    def _may_start(self, unit: str) -> bool:
+        """systemd.unit(5): every condition holds, and of those with `|` one."""
+        every, some = [], []
+        for line in (self.on_disk(unit) or "").splitlines():
+            if line.startswith("ConditionPathExists="):
+                word = line.partition("=")[2]
+                path = word.lstrip("|!")
+                holds = (self.root / path.lstrip("/")).exists() is ("!" not in word)
+                (some if word.startswith("|") else every).append(holds)
+        return all(every) and (not some or any(some))
+
+    def _container(self, words: list[str], limit_s: float) -> Output:
+        """One that says which GPUs it sees, or what its runtime says instead."""
+        faults = self.state["faults"]
+        name = next(word.partition("=")[2] for word in words if word.startswith("--name="))
+        asked = sum(word.startswith("--device=nvidia.com/gpu=") for word in words)
+        asked += sum(word.count("GPU-") for word in words if word.startswith("--gpus="))
+        if "no-image" in faults:
+            return Output(125, "docker: Error response from daemon: No such image: example.org/engine.\n\nRun 'docker run --help'\n", "")
+        if "no-cdi" in faults and asked:
+            said = "CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=GPU-0"
+            return Output(125, f"docker: Error response from daemon: {said}\n\nRun 'docker run --help' for more information\n", "")
+        if "gpu-hangs" in faults and asked:
+            self.change(containers=[*self.state["containers"], name])
+            raise CommandTimeout(f"docker run: no answer in {limit_s:g} s")
+        late = self.state.get("late", 0)
+        if late:
+            self.change(late=late - 1)
+        seen = asked - 1 if asked and (late or "gpu-unseen" in faults) else asked
+        by = "" if "no-libcuda" in faults else f"cuda {seen}\n"
+        return Output(0, f"the image's own words\n{by}nodes {asked}\n", "")
 
     def _dpkg_query(self, _words: list[str], _folder: str | None) -> Output:
         lines = [f"{n}\t{p['version']}\t{'h' if p['held'] else 'i'}{'F' if p['half'] else 'i'} " for n, p in self._packages()]

@@ -106,7 +106,7 @@ def test_a_power_cut_behind_the_first_start_boots_no_unproven_replica(site: Site
     site.machine.boot()
     assert site.up == set()
     site.good(Action.AFTER, Action.START, Action.FINISH)
-    assert (site.up, kept.held(site.tree)) == (set(UNITS), False)
+    assert (site.up, kept.held(site.tree)) == (set(UNITS), ())
 
 
 def test_packages_of_an_earlier_rehearsal_are_not_what_is_built(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
