@@ -153,6 +153,7 @@ def waiting_units(tree: Tree, here: Manifest) -> tuple[str, ...]:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise NearsocketError(f"expected to read {replica.unit}, found: {error.strerror}", "run deploys/site.py") from None
-        if not all(f"{path}\n" in text for path in (places.hold_file(replica.name), places.let_start(replica.name))):
+        wanted = (f"|!{places.hold_file(replica.name)}", f"|{places.let_start(replica.name)}")
+        if not {f"ConditionPathExists={condition}" for condition in wanted} <= set(text.splitlines()):
             found.append(replica.unit)
     return tuple(found)

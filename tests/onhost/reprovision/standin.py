@@ -156,7 +156,9 @@ class Machine(FakeSystem):
         asked = sum(word.startswith("--device=nvidia.com/gpu=") for word in words)
         asked += sum(word.count("GPU-") for word in words if word.startswith("--gpus="))
         if "no-image" in faults:
-            return Output(125, "docker: Error response from daemon: No such image: example.org/engine.\n\nRun 'docker run --help'\n", "")
+            return Output(
+                125, "docker: Error response from daemon: No such image: example.org/engine.\n\nRun 'docker run --help'\n", ""
+            )
         if "no-cdi" in faults and asked:
             said = "CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=GPU-0"
             return Output(125, f"docker: Error response from daemon: {said}\n\nRun 'docker run --help' for more information\n", "")
