@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nearsocket.control import converge, snapshots, verify
 from nearsocket.control.reprovision import ask, measuring
 from nearsocket.control.reprovision.ask import HostLost
+from nearsocket.control.reprovision.steps import Failed, Steps
 from nearsocket.control.rollout import record, site
 from nearsocket.control.rollout.job import Done, Job, Judged, Place, Ready, Seen
 from nearsocket.control.rollout.run import RESUME_WAIT_S
@@ -183,13 +184,12 @@ class Reprovision(Job[Upgrade]):
                 found = measuring.compared(place, ready.work.before, ready.work.frm, self.timeout_s, self.disturb)
                 notes += found.notes
                 measured = found.good
-            did, took, wrong = self._start(place, ready, id, forward, measured)
-            if wrong and not forward:
-                raise wrong[0]
+            unknown = self.accept_unknown or not forward
+            did, took, wrong = self._steps(place, id).start(ready.replicas, forward, measured, unknown)
             notes += measuring.changes(place, ready.work.before, self.checks, self.timeout_s) if forward else []
         except HostLost as error:
             return Done(None, notes=tuple(notes), error=error.message, hint=error.hint, lost=True)
-        except _Failed as failed:
+        except Failed as failed:
             return self._failed(ready, now, failed.message, touched or failed.touched, notes, failed.hint)
         except TransportError as error:
             hint = f"{error.hint}; the step there ends by itself: --resume goes on with what it came to"
@@ -204,58 +204,14 @@ class Reprovision(Job[Upgrade]):
     def _stays(self, problem: str) -> str:
         return f"{problem}; the driver {self.to} is proven (versions, GPUs, all-reduces of that replica), so it stays"
 
-    def _start(
-        self, place: Place, ready: Ready[Upgrade], id: str, forward: bool, measured: Sequence[str]
-    ) -> tuple[Mapping[str, str], Mapping[str, float], Sequence[_Failed]]:
-        """One after another; what went wrong last. The first that is not proven stops those behind it, and its driver goes back:
-        unless its all-reduces were good. Then the driver is not what keeps it down, and every other replica is to come up, as on
-        the way back. Raises _Failed."""
-        did: dict[str, str] = {}
-        took: dict[str, float] = {}
-        wrong: list[_Failed] = []
-        good = tuple(measured)
-        for replica in ready.replicas:
-            unknown = self.accept_unknown or not forward
-            try:
-                answer = self._step(place, Action.START, id, replica, accept_unknown=unknown, measured=good)
-            except _Failed as failed:
-                if forward and replica not in good:
-                    raise
-                wrong.append(failed)
-                continue
-            if not answer.notes:
-                did[replica], took[replica] = "restarted", answer.took_s
-        return did, took, wrong
+    def _step(self, place: Place, action: Action, id: str) -> Answer:
+        """One step. Raises Failed where the host says why not, TransportError."""
+        return self._steps(place, id).take(action)
 
-    def _step(
-        self,
-        place: Place,
-        action: Action,
-        id: str,
-        replica: str | None = None,
-        accept_unknown: bool = False,
-        measured: tuple[str, ...] = (),
-    ) -> Answer:
-        """One step. Raises _Failed where the host says why not, TransportError."""
-        wait_s = 0.0 if action in (Action.STATUS, Action.PREFLIGHT) else 60.0
-        order = Order(
-            action,
-            id,
-            self.by,
-            self.to,
-            self.disturb,
-            replica,
-            accept_unknown,
-            wait_s,
-            place.target.freeze,
-            self.override_freeze,
-            self.anew,
-            measured,
-        )
-        answer = ask.step(place, order)
-        if answer.error is not None:
-            raise _Failed(answer.error, answer.hint, answer.touched)
-        return answer
+    def _steps(self, place: Place, id: str) -> Steps:
+        freeze = place.target.freeze
+        order = Order(Action.STATUS, id, self.by, self.to, self.disturb, freeze=freeze, override_freeze=self.override_freeze)
+        return Steps(place, dataclasses.replace(order, forward=self.anew))
 
     def _failed(
         self,
@@ -311,11 +267,3 @@ class Reprovision(Job[Upgrade]):
 def _digest(words: Sequence[str]) -> str:
     """What a reviewed plan rests on: the transaction's own words; nothing where there are none."""
     return hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest() if words else ""
-
-
-class _Failed(NearsocketError):
-    """The host says why a step failed. `touched`: something was changed there by then."""
-
-    def __init__(self, message: str, hint: str | None, touched: bool) -> None:
-        super().__init__(message, hint)
-        self.touched = touched
