@@ -44,7 +44,7 @@ class Two:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=580,
+            timeout=280,
             check=False,
         )
         assert "Traceback" not in done.stdout + done.stderr, done.stdout + done.stderr
@@ -112,8 +112,7 @@ def test_a_host_that_is_refused_keeps_the_deploy_from_beginning_on_any(two: Two)
 
 
 def test_a_host_that_an_earlier_rollout_is_not_done_with_stops_the_deploy_until_it_is_told_what_to_do(two: Two) -> None:
-    wanted = {f"@nearsocket/r{number}": NEW for number in (1, 2)}
-    left = Progress("0123456789ab", "reprovision", "them@there", "2030-01-01T00:00:00Z", "@nearsocket/r2", wanted, OLD)
+    left = Progress("0123456789ab", "reprovision", "them@there", "2030-01-01T00:00:00Z", "r2", {"r1": NEW, "r2": NEW}, OLD)
     progress.write(two.sites[1].tree, left)
     data = ("--data", f"driver={NEW}", "--data", "accept_unknown=true")
     code, said = two.deploy(*data)
@@ -121,9 +120,6 @@ def test_a_host_that_an_earlier_rollout_is_not_done_with_stops_the_deploy_until_
     assert "expected no rollout that is not at its end, found reprovision 0123456789ab by them@there" in said
     assert "--data resume=true goes on with it" in said
     assert all("prepare" not in two.steps(at) for at in (0, 1))
-    code, said = two.deploy(*data, "--data", "resume=true", "--data", "anew=true")
-    assert code != 0
-    assert "expected one of resume and anew, found both" in said
     code, said = two.deploy(*data, "--data", "resume=true")
     assert code == 0, said
     for site in two.sites:
