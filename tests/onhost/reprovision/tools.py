@@ -1,4 +1,4 @@
-"""The stand-in machine's tools around the packages: containers, systemd's conditions, DKMS, modules, RAM disks, the container toolkit."""
+"""The stand-in machine's tools around the packages: containers, conditions of units, DKMS, modules, RAM disks, nvidia-ctk."""
 
 from __future__ import annotations
 
