@@ -49,7 +49,7 @@ PROOFS := $(addprefix tests/lab/test_,verify.py probe.py path_probe.py)
 lab-proofs: env  ## proofs at starts and their policies, restart lotteries, probes before a start (an hour without KVM)
 	@$(BIN)/python -m pytest -m "lab and not slow" $(PROOFS)
 
-BESIDE := tests/lab/test_beside.py
+BESIDE := $(addprefix tests/lab/test_,beside.py reloads.py)
 lab-beside: env  ## beside what already runs: import, observe, take over, leave without a trace
 	@$(BIN)/python -m pytest -m "lab and not slow" $(BESIDE)
 

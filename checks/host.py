@@ -62,12 +62,13 @@ def daemon_reload_risk(host: Host) -> Iterator[Finding]:
     """A `systemctl daemon-reload` leaves running containers their GPUs.
 
     With systemd as the cgroup manager, a reload writes each container's device rules anew from what the runtime told
-    systemd. Devices that a hook injected later (`--gpus`, the nvidia runtime's legacy mode) are not among them, and listed
-    ones are found only by their links in /dev/char. Package upgrades reload too. Where systemd has a scope of the container,
+    systemd. Devices that a hook injected later (`--gpus`, the nvidia runtime's legacy mode) are not among them. runc 1.1.3 to
+    1.1.6 left out listed ones without a link in /dev/char, and systemd before 240 finds them by it alone. Package upgrades
+    reload too. Where systemd has a scope of the container,
     its own rules (`systemctl show -p DeviceAllow`) decide; else how the container was made does.
 
-    - pass: every GPU container is privileged, or its devices are in the rules (CDI, `--device`) and linked, or cgroupfs is used.
-    - warn: the next reload can take the GPUs from a running container.
+    - pass: every GPU container is privileged, or its devices are in the rules (CDI, `--device`), or cgroupfs is used.
+    - warn: the next reload (seen with systemd 252) or update of the container (257) can take the GPUs from it.
     - unknown: containers or Docker's cgroup driver could not be read, or there are no rules to see and Docker 29 chose by itself.
     - not-applicable: no GPU, or no running container asked for one.
     - fail cannot occur: the loss itself is container.gpus-visible's.

@@ -15,9 +15,6 @@ from lab.errors import LabError
 from lab.recipe import Recipe
 from lab.say import say
 
-#: Modules of the disk and the network; the guest's init loads them in its own order, and udev everything else.
-FIRST_MODULES = ("failover", "net_failover", "virtio_blk", "virtio_net")
-
 #: mmdebstrap's steps as a person reads them.
 STEPS = {
     "running apt-get update": "reading the package lists",
@@ -121,10 +118,10 @@ def _kernel(recipe: Recipe, root: Path, work: Path) -> None:
     shutil.copyfile(kernels[-1], work / "vmlinuz")
     entries = [
         *(cpio.folder_entry(name) for name in ("proc", "sys", "dev", "root", "lay")),
-        cpio.file_entry("init", recipe.init.encode(), 0o755),
+        cpio.file_entry("init", recipe.first_program.encode(), 0o755),
         cpio.file_entry("bin/busybox", (root / "usr/bin/busybox").read_bytes(), 0o755),
     ]
-    for module in FIRST_MODULES:
+    for module in recipe.modules:
         found = sorted((root / "usr/lib/modules" / version).rglob(f"{module}.ko*"))
         if not found:
             raise LabError(f"expected the module {module} in kernel {version}, found none", "another kernel package may have it")

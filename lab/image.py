@@ -16,7 +16,7 @@ from lab.recipe import Recipe
 from lab.say import say
 
 #: Room that a build needs at its peak, in MiB: the unpacked packages, the disk, and downloads (measured, rounded up).
-NEEDED_MIB = {"small": 1200, "full": 2400, "dkms": 2000}
+NEEDED_MIB = {"small": 1200, "full": 2400, "dkms": 2000, "older": 2000}
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,15 @@ CONTAINERS = ("apparmor", "catatonit", "crun", "docker-cli", "docker-registry", 
 #: What builds a kernel module on the machine itself, as a server with DKMS does at every kernel upgrade.
 BUILDERS = ("dkms", "gcc", "libc6-dev", "linux-headers-cloud-amd64", "make")
 
-PROFILES = {"small": SMALL, "full": (*SMALL, *CONTAINERS), "dkms": (*SMALL, *BUILDERS)}
+#: A container host of the Debian before: systemd 252, runc 1.1.5, Docker 20.10.
+OLDER = ("apparmor", "docker.io", "iptables")
+
+PROFILES = {"small": SMALL, "full": (*SMALL, *CONTAINERS), "dkms": (*SMALL, *BUILDERS), "older": (*SMALL, *OLDER)}
+
+#: Modules of the disk and the network in the order of loading; udev loads everything else.
+FIRST_MODULES = ("failover", "net_failover", "virtio_blk", "virtio_net")
+#: What they rest on where a kernel has that as modules too.
+BELOW_FIRST = {"bookworm": ("virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci")}
 
 #: What the guest does not need of a package.
 EXCLUDED = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*", "/usr/share/info/*", "/usr/share/bash-completion/*")
@@ -59,21 +67,31 @@ class Recipe:
     build_version: int = BUILD_VERSION
 
     @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules of the first initrd, in the order of loading."""
+        return (*BELOW_FIRST.get(self.suite, ()), *FIRST_MODULES)
+
+    @property
+    def first_program(self) -> str:
+        """The guest's first program, which loads these modules."""
+        return self.init.replace(" ".join(FIRST_MODULES), " ".join(self.modules))
+
+    @property
     def digest(self) -> str:
         """The recipe's name in the cache: twelve hexadecimal digits."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
 
 
 def recipe(profile: str) -> Recipe:
-    """The recipe of a profile: `full`, `small` without the container engines, `dkms` with a compiler in their place.
+    """The recipe of a profile: `full`, `small` without the container engines, `dkms` with a compiler in their place, `older`.
 
-    NEARSOCKET_LAB_SUITE names another Debian.
+    NEARSOCKET_LAB_SUITE names another Debian for all but `older`.
     """
     if profile not in PROFILES:
         raise LabError(f"expected an image profile of {', '.join(PROFILES)}, found {profile!r}")
     return Recipe(
         profile=profile,
-        suite=os.environ.get("NEARSOCKET_LAB_SUITE", "trixie"),
+        suite="bookworm" if profile == "older" else os.environ.get("NEARSOCKET_LAB_SUITE", "trixie"),
         packages=tuple(sorted(PROFILES[profile])),
         disk_mib=10240,
         customize=(GUEST / "customize.sh").read_text(encoding="utf-8"),

@@ -50,7 +50,7 @@ def converge_host(host: PyinfraHost, templates: Path, part: Part | None = None, 
         ready = converge.prepare(target, snapshot, made_by, leave, templates, part, first)
         if ready.order is None:
             say(host, f"generation {ready.installed.number} is in force and as it should be; 0 changes")
-        elif _shown(host, target, ready.order):
+        elif _shown(host, target, ready.order) or not ready.installed.clean:  # an apply that was cut short is to be ended too
             serial = part in (None, Part.ENGINE)
             _carry_out(name=f"Nearsocket: {_title(part)}", target=target, order=ready.order, serial=serial, _serial=serial)
 

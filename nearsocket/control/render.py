@@ -13,7 +13,7 @@ from nearsocket.control import container, start_record
 from nearsocket.model import cpulist, env_file, programs, systemd
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import File, Generation, Link, Manifest, Record, ReplicaEntry, UnitEntry, file
-from nearsocket.model.places import METRICS, hold_file, let_start
+from nearsocket.model.places import FINGERPRINT, METRICS, hold_file, let_start
 from nearsocket.model.plan import tune
 from nearsocket.model.plan.make import slug
 from nearsocket.model.plan.values import Plan, ReplicaPlan
@@ -36,7 +36,7 @@ def render(plan: Plan, record: Record, templates: Path) -> Generation:
         first = plan.refusals[0]
         raise NearsocketError(f"{first.subject}: {first.reason}", first.hint)
     made = _Made(plan.host, templates)
-    made.add("fingerprint.json", json.dumps(plan.fingerprint.to_json(), indent=2, sort_keys=True) + "\n")
+    made.add(FINGERPRINT, json.dumps(plan.fingerprint.to_json(), indent=2, sort_keys=True) + "\n")
     replicas = tuple(_replica(plan, replica, made) for replica in plan.managed)
     if replicas:
         _watch(plan, made)

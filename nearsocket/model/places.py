@@ -4,6 +4,8 @@ from __future__ import annotations
 
 ETC = "/etc/nearsocket"
 CURRENT = f"{ETC}/current"
+#: In a generation: what its plan rests on (`nearsocket.fingerprint/1`).
+FINGERPRINT = "fingerprint.json"
 RUN = "/run/nearsocket"
 LIB = "/usr/local/lib/nearsocket"
 VAR = "/var/lib/nearsocket"

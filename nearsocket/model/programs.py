@@ -28,6 +28,8 @@ __all__ = ["CURRENT", "ETC", "LIB", "RUN", "metrics_file", "replica_folder", "st
 #: The program as one file, and the interpreter that runs it: isolated, writing no bytecode.
 PROGRAM = f"{LIB}/nearsocket.pyz"
 PYTHON = ("/usr/bin/python3", "-I", "-B")
+#: Above the slices of all replicas and of probes; systemd makes it by itself.
+ALL_SLICE = "nearsocket.slice"
 #: The slice of probes' containers: in a replica's own, whoever looks at the replica would take their ranks for the engine's.
 PROBE_SLICE = "nearsocket-probe.slice"
 #: Inside the container: where NCCL's log of this start goes.

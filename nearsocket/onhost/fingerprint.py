@@ -15,6 +15,7 @@ from typing import Optional
 from nearsocket.model import env_file, programs, read, start
 from nearsocket.model.errors import EXIT_FAILURES, NearsocketError, UsageError
 from nearsocket.model.host import Host
+from nearsocket.model.places import FINGERPRINT
 from nearsocket.model.plan.fingerprint import Fingerprint, StartDecision, Verdict, decide, from_json, of_host
 from nearsocket.model.plan.values import Gate
 from nearsocket.model.snapshot import Snapshot
@@ -74,7 +75,7 @@ def load(tree: Tree, replica: str) -> tuple[Start, Fingerprint]:
     """The replica's start record and the plan's fingerprint, of the generation in force. Raises NearsocketError, OSError."""
     entry = load_start(tree, replica)
     try:
-        value = json.loads(disk.read(tree.current / "fingerprint.json"))
+        value = json.loads(disk.read(tree.current / FINGERPRINT))
     except ValueError:
         raise NearsocketError("expected a fingerprint in the generation in force, found other text") from None
     return entry, from_json(value)

@@ -59,7 +59,7 @@ def test_a_cdi_name_that_no_file_defines_warns(cdi: str, wanted: str) -> None:
 @pytest.mark.parametrize("id", [VISIBLE, RELOAD])
 def test_no_container_asked_for_a_gpu(id: str) -> None:
     read = {"containers": build.source(data=[])}
-    assert status(id, host_with(read, containers=(build.container(gpu_requests=()),))) == "not-applicable"
+    assert status(id, host_with(read, containers=(build.container(gpu_requests=()),), processes=())) == "not-applicable"
     assert status(id, host_with(read, containers=(), processes=())) == "not-applicable"
     none = {"containers": build.source(status="absent", reason="no docker")}
     assert status(id, host_with(none, containers=(), processes=())) == "not-applicable"
@@ -132,7 +132,8 @@ def test_the_nvidia_runtimes_mode_decides_whether_devices_are_listed(toolkit: di
 
 
 def test_another_runtime_with_the_variable_asks_for_nothing() -> None:
-    assert status(RELOAD, by_runtime({}, runtime="runc")) == "not-applicable"
+    silent = dataclasses.replace(by_runtime({}, runtime="runc"), processes=())
+    assert status(RELOAD, silent) == "not-applicable"
 
 
 def test_docker_29_with_cdi_devices_may_have_done_either() -> None:
@@ -158,11 +159,13 @@ ALWAYS = ["/dev/char/10:200 rwm", "char-136 rwm", "/dev/char/1:3 rwm", "char-* m
 LISTED = ["/dev/char/509:0 rwm", "/dev/char/195:255 rwm", "/dev/char/195:0 rwm", "/dev/char/195:1 rwm"]
 
 
-def ruled(allow: list[str], chars: list[dict[str, Any]] = WHOLE, policy: str = "strict", docker: str = "29.1.0") -> Host:
+def ruled(
+    allow: list[str], chars: list[dict[str, Any]] = WHOLE, policy: str = "strict", docker: str = "29.1.0", systemd: str = "257.13"
+) -> Host:
     """A container of `--gpus all` with the scope that systemd has of it."""
     made = build.container(id=ID)
     info = {"CgroupDriver": "systemd", "ServerVersion": docker, "DiscoveredDevices": ["cdi: nvidia.com/gpu=all"]}
-    scope = {"unit": f"docker-{ID}.scope", "id": ID, "policy": policy, "allow": allow}
+    scope = {"unit": f"docker-{ID}.scope", "id": ID, "policy": policy, "allow": allow, "systemd": systemd}
     read = {
         "docker.info": build.source(data=info),
         "containers.scopes": build.source(data=[scope]),
@@ -179,7 +182,7 @@ def ruled(allow: list[str], chars: list[dict[str, Any]] = WHOLE, policy: str = "
         (ALWAYS, WHOLE, "warn"),
         ([*ALWAYS, *LISTED[1:]], WHOLE, "warn"),  # without nvidia-uvm no CUDA program starts
         ([*ALWAYS, *LISTED[:3]], WHOLE, "warn"),  # one of the two GPUs that it holds
-        ([*ALWAYS, *LISTED], [*NODES, CTL, UVM], "warn"),  # told, and not found: no link
+        ([*ALWAYS, *LISTED], [*NODES, CTL, UVM], "pass"),  # told, by numbers that need no link
         ([*ALWAYS, "char-195 rw", "char-nvidia-uvm rw"], [*NODES, CTL, UVM], "pass"),  # a group needs no link
         ([*ALWAYS, "/dev/nvidia0 rw", "/dev/nvidia1 rw", "/dev/nvidiactl rw", "/dev/nvidia-uvm rw"], [*NODES, CTL, UVM], "pass"),
         ([*ALWAYS, *(line.replace("rwm", "r") for line in LISTED)], WHOLE, "warn"),
@@ -190,6 +193,18 @@ def test_the_rules_that_systemd_holds_decide_whatever_was_asked_for(
 ) -> None:
     assert status(RELOAD, ruled(allow, chars)) == wanted
     assert status(RELOAD, ruled(allow, chars, docker="27.0.0")) == wanted
+
+
+@pytest.mark.parametrize(("systemd", "wanted"), [("239 (239-82.el8)", "warn"), ("240", "pass"), ("", "pass")])
+def test_a_systemd_before_240_finds_a_listed_device_by_its_link_alone(systemd: str, wanted: str) -> None:
+    assert status(RELOAD, ruled([*ALWAYS, *LISTED], [*NODES, CTL, UVM], systemd=systemd)) == wanted
+    assert status(RELOAD, ruled([*ALWAYS, *LISTED], systemd=systemd)) == "pass"
+
+
+def test_a_container_that_asked_for_nothing_and_holds_a_gpu_is_judged_too() -> None:
+    host = ruled(ALWAYS)
+    silent = dataclasses.replace(host.containers[0], gpu_requests=(), cdi_devices=(), devices=(), environ={})
+    assert status(RELOAD, dataclasses.replace(host, containers=(silent,))) == "warn"
 
 
 def test_a_scope_without_any_rules_allows_everything() -> None:
@@ -210,7 +225,7 @@ def test_the_risk_names_the_container_and_the_remedy_in_one_line_each() -> None:
     assert found.reason.startswith("container sglang: systemd does not know")
     assert "docker run --device nvidia.com/gpu=all" in found.remedy
     assert "\n" not in found.reason + found.remedy
-    unlinked = reloadrisk.risk(ruled([*ALWAYS, *LISTED], [*NODES, CTL, UVM]))
+    unlinked = reloadrisk.risk(ruled(ALWAYS, [*NODES, CTL, UVM]))
     assert unlinked is not None
     assert "create-dev-char-symlinks" in unlinked.remedy
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from nearsocket import paths
+from nearsocket.onhost.apply import journal
+from nearsocket.onhost.apply.tree import Tree
 from tests.control import applying
 from tests.control.server import Keys, Server, serving, wrapper
 from tests.onhost.apply.fake import FakeSystem
@@ -112,6 +114,19 @@ def test_dry_and_diff_show_it_all_and_write_nothing(site: Site) -> None:
     assert "start unit nearsocket-sglang-b.service" in said
     assert "probe replica b (never proven)" in said
     assert not (site.place / "root/etc/nearsocket").exists()
+
+
+def test_what_a_cut_apply_left_is_ended_by_a_run_that_shows_its_changes_too(site: Site) -> None:
+    site.write(TWO)
+    assert site.run("site.py", "-y")[0] == 0
+    journal.write(Tree(site.place / "root"), journal.Journal(1, boot="another"))
+    code, said, actions = site.run("site.py", "-y", "--diff")
+    assert code == 0, said
+    assert actions == ["survey", "apply", "apply"]  # shown, then done
+    assert "0 changes made, generation 1 to 1" in said
+    code, said, actions = site.run("site.py", "-y", "--diff")
+    assert (code, actions) == (0, ["survey"])
+    assert "as it should be; 0 changes" in said
 
 
 @pytest.mark.slow

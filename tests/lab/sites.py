@@ -116,16 +116,24 @@ def fresh(request: pytest.FixtureRequest, profile: str, name: str) -> Site:
 
     NEARSOCKET_LAB_SITE names one that is up in a person's own lab, for work at these tests; it is made so the first time.
     """
+    return fresh_hosts(request, profile, name, 1)[0]
+
+
+def fresh_hosts(request: pytest.FixtureRequest, profile: str, name: str, hosts: int) -> list[Site]:
+    """As many such machines of one lab, in its order."""
     if profile != "full":
         pytest.skip("the small image has no container engine")
     named = os.environ.get("NEARSOCKET_LAB_SITE")
     if named is None:
         request.getfixturevalue("lab_state")
-    record = lifecycle.up(lifecycle.Wish(name=named or name, shape="gpus", timeout_s=600))
-    host = LabHost(record, record.machines[0])
-    if not saved(Site(host, ""), "ready"):
-        _make_ready(host)
-    return Site(host, host.sh("cat /root/engine-image"))
+    record = lifecycle.up(lifecycle.Wish(name=named or name, shape="gpus", hosts=hosts, timeout_s=600 * hosts))
+    sites = []
+    for machine in record.machines:
+        host = LabHost(record, machine)
+        if not saved(Site(host, ""), "ready"):
+            _make_ready(host)
+        sites.append(Site(host, host.sh("cat /root/engine-image")))
+    return sites
 
 
 def saved(made: Site, snapshot: str) -> bool:
@@ -142,6 +150,18 @@ def full(made: Site) -> Site:
     made.host.reset("ready")
     made.host.sh("lab-fill 0; lab-fill 1")
     return made
+
+
+def all_saved(made: list[Site], snapshot: str) -> bool:
+    """Whether every machine has that snapshot; they are put back to it then."""
+    return all(saved(one, snapshot) for one in made)
+
+
+def save_all(made: list[Site], snapshot: str) -> None:
+    """Save every machine under that name."""
+    for one in made:
+        one.host.sh("sync")
+        lifecycle.save(one.host.record, one.host.machine, snapshot)
 
 
 def served(made: Site, wanted: list[dict[str, Any]], snapshot: str, **host: Any) -> Site:

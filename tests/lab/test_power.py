@@ -15,6 +15,7 @@ import pytest
 
 from lab import lifecycle, site
 from lab.lifecycle import Wish
+from lab.say import say
 from tests.lab import sites
 from tests.lab.sites import CUMEM, Site
 
@@ -71,5 +72,6 @@ def test_after_a_power_cut_at_any_moment_one_generation_is_whole_and_the_next_ru
         made.near("a", (0,), CUMEM)
         made.settled(fleet)
         seen.append((round(after_s, 1), number))
+        say(made.host.name, f"{where}: generation {number}, completed")  # an hour without a word else
     # Cuts on either side of the switch, else the moments were no test.
     assert CUTS < 20 or {number for _, number in seen} == {"1", "2"}, seen

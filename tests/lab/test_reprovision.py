@@ -10,7 +10,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ import pytest
 import yaml
 
 from lab import lifecycle, site
-from lab.standins.engine import image
 from lab.standins.equip import REPOSITORY, equip
 from lab.standins.gpu.packages import NEWER, VERSION
 from nearsocket.model.driver import orders
 from nearsocket.model.places import HOLD_STARTS
+from tests.lab import sites
 from tests.lab.host import LabHost
 from tests.lab.judged import judged
 from tests.lab.rows import PACKAGES
@@ -95,31 +94,24 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def machines(lab_state: Path, profile: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def machines(request: pytest.FixtureRequest, profile: str, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """Two machines that serve two replicas each, their driver held, all-reduces kept as baselines; saved as `serving`."""
-    if profile != "full":
-        pytest.skip("the small image has no container engine")
-    record = lifecycle.up(lifecycle.Wish(name="reprovision", shape="gpus", hosts=2, timeout_s=1200))
-    sites, hosts = [], []
-    for machine in record.machines:
-        equip(record, machine)
-        site.prepare(record, machine)
-        host = LabHost(record, machine)
-        reference = image.publish(record.name, machine.name, "docker")
-        host.sh(f"docker image prune --all --force; {ALONE}; apt-mark hold {PACKAGES}", timeout_s=900)
+    made = sites.fresh_hosts(request, profile, "reprovision", 2)
+    hosts = []
+    for one in made:
         a, b = site.replicas()
-        one = Site(host, reference)
         hosts += yaml.safe_load(one.fleet([a, {**b, "binding": ["shm"]}]).read_text())["hosts"]
-        sites.append(one)
     fleet = tmp_path_factory.mktemp("fleet") / "fleet.yaml"
     fleet.write_text(yaml.safe_dump({"hosts": hosts}, sort_keys=False))
-    pair = Pair(sites, fleet)
+    pair = Pair(made, fleet)
+    if sites.all_saved(made, READY):
+        return pair
+    for one in made:
+        one.host.sh(f"{ALONE}; apt-mark hold {PACKAGES}", timeout_s=900)
     run(fleet, "probe", "allreduce", str(fleet), "--backend", "standin", "--keep-baseline", "--sizes", "12K,1M", "--timeout", "400")
     run(fleet, "rollout", str(fleet), "--timeout", "400")
-    for one in sites:
-        lifecycle.save(one.host.record, one.host.machine, READY)
-    yield pair
-    lifecycle.down("reprovision")
+    sites.save_all(made, READY)
+    return pair
 
 
 def run(fleet: Path, *words: str) -> None:

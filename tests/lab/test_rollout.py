@@ -19,12 +19,10 @@ from typing import Any
 import pytest
 import yaml
 
-from lab import lifecycle, site
-from lab.standins.engine import image
-from lab.standins.equip import equip
+from lab import site
 from nearsocket.model.rollout import progress
+from tests.lab import sites
 from tests.lab.balancer import HOOK, HOOK_PATH, Balancer, Client, balancing
-from tests.lab.host import LabHost
 from tests.lab.sites import Site
 
 pytestmark = pytest.mark.timeout(5400)
@@ -92,21 +90,12 @@ class Fleet:
 
 
 @pytest.fixture(scope="module")
-def machines(lab_state: Path, profile: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def machines(request: pytest.FixtureRequest, profile: str, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
     """Three machines with the engine's image in their registries and the drain hook, nothing of nearsocket's on them."""
-    if profile != "full":
-        pytest.skip("the small image has no container engine")
-    record = lifecycle.up(lifecycle.Wish(name="rollout", shape="gpus", hosts=3, timeout_s=1200))
-    sites = []
-    for machine in record.machines:
-        host = LabHost(record, machine)
-        equip(record, machine)
-        site.prepare(record, machine)
-        reference = image.publish(record.name, machine.name, "docker")
-        host.sh(f"docker image prune --all --force; cat >{HOOK_PATH} <<'END'\n{HOOK}END\nchmod 755 {HOOK_PATH}; mkdir -p {FAULTS}")
-        sites.append(Site(host, reference))
-    yield Fleet(sites, tmp_path_factory.mktemp("fleet"))
-    lifecycle.down("rollout")
+    made = sites.fresh_hosts(request, profile, "rollout", 3)
+    for one in made:
+        one.host.sh(f"cat >{HOOK_PATH} <<'END'\n{HOOK}END\nchmod 755 {HOOK_PATH}; mkdir -p {FAULTS}")
+    return Fleet(made, tmp_path_factory.mktemp("fleet"))
 
 
 @pytest.fixture(scope="module")
@@ -118,11 +107,14 @@ def balanced(machines: Fleet) -> Iterator[tuple[Balancer, int]]:
 
 @pytest.fixture(scope="module")
 def serving(machines: Fleet, balanced: tuple[Balancer, int]) -> Fleet:
-    """The fleet, taken by its first rollout to two replicas a machine."""
+    """The fleet, taken by its first rollout to two replicas a machine; saved as `serving`."""
+    if sites.all_saved(machines.sites, "serving"):
+        return machines
     code, report = machines.roll(machines.file())
     assert code == 0, report
     assert [host["end"] for host in report["hosts"]] == ["verified"] * 3
     assert machines.generations() == ["1"] * 3
+    sites.save_all(machines.sites, "serving")
     return machines
 
 

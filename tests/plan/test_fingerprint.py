@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 from hypothesis import given
@@ -10,10 +11,11 @@ from hypothesis import strategies as st
 
 from nearsocket.model import read
 from nearsocket.model.errors import NearsocketError
-from nearsocket.model.host import Node
-from nearsocket.model.plan.fingerprint import Fingerprint, Verdict, decide, from_json, of_host
+from nearsocket.model.host import Host, Node
+from nearsocket.model.plan.fingerprint import IN_FORCE, Fingerprint, Verdict, decide, from_json, of_host
 from nearsocket.model.plan.memory import about
 from nearsocket.model.settings import GIB, OnChange
+from nearsocket.model.snapshot import Source, SourceStatus
 from tests.plan.hosts import four_on_one_socket
 from tests.snapshots.machines import snc4
 
@@ -116,3 +118,41 @@ def test_it_comes_back_from_json_and_nothing_else_does(planned: Fingerprint) -> 
     for broken in ({}, {"schema": "other"}, {**planned.to_json(), "nodes": [{}]}, {**planned.to_json(), "gpus": None}):
         with pytest.raises(NearsocketError):
             from_json(broken)
+
+
+def booted(planned: Fingerprint, moved_bytes: int, in_force: str | None = None) -> Host:
+    """The host after a boot that moved that much from node 0 to node 1; `in_force`: the text there, None for what was planned."""
+    host = read.host(four_on_one_socket())
+    text = json.dumps(planned.to_json()) if in_force is None else in_force
+    nodes = []
+    for node in host.nodes:
+        assert node.memory is not None
+        total = node.memory.total_bytes + (moved_bytes if node.id else -moved_bytes)
+        nodes.append(dataclasses.replace(node, memory=dataclasses.replace(node.memory, total_bytes=total)))
+    return dataclasses.replace(host, nodes=tuple(nodes), sources={**host.sources, IN_FORCE: Source(SourceStatus.OK, text=text)})
+
+
+def test_memory_that_a_boot_moved_between_nodes_keeps_the_fingerprint_in_force(planned: Fingerprint) -> None:
+    total = planned.nodes[0].memory_bytes
+    assert total is not None
+    assert of_host(booted(planned, total // 30)) == planned
+    lost = of_host(booted(planned, total // 10))
+    assert lost.digest != planned.digest
+    assert lost.nodes[0].memory_bytes == about(total - total // 10)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00", '{"schema": "nearsocket.fingerprint/1", "nodes": 5, "gpus": []}'])
+def test_a_fingerprint_in_force_that_cannot_be_read_holds_nothing(planned: Fingerprint, text: str) -> None:
+    total = planned.nodes[0].memory_bytes
+    assert total is not None
+    assert of_host(booted(planned, total // 30, text)).nodes[0].memory_bytes == about(total - total // 30)
+
+
+def test_a_node_of_the_fingerprint_in_force_whose_memory_is_no_number_holds_nothing(planned: Fingerprint) -> None:
+    value = planned.to_json()
+    value["nodes"][0]["memory_bytes"] = "much"
+    total = planned.nodes[0].memory_bytes
+    assert total is not None
+    found = of_host(booted(planned, total // 30, json.dumps(value)))
+    assert found.nodes[0].memory_bytes == about(total - total // 30)
+    assert found.nodes[1].memory_bytes == planned.nodes[1].memory_bytes

@@ -172,6 +172,11 @@ def test_queries_are_csv_with_units_and_unknown_fields_are_refused(environ: dict
     bare = smi(environ, "--query-gpu=memory.total", "--format=csv,noheader,nounits").stdout.splitlines()
     assert bare == [str(describe.MEMORY_MIB)] * 4
     assert smi(environ, "--query-gpu=colour", "--format=csv").returncode == 2
+    heading = smi(environ, "--query-compute-apps=pid,name,used_memory", "--format=csv").stdout
+    assert heading == "pid, process_name, used_gpu_memory [MiB]\n"
+    nobody = smi(environ, "--query-compute-apps=pid,name", "--format=csv,noheader")
+    assert (nobody.returncode, nobody.stdout) == (0, "")
+    assert smi(environ, "--query-compute-apps=colour", "--format=csv").returncode == 2
     assert smi(environ, "--reset-everything").returncode == 2
 
 

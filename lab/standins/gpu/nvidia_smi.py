@@ -1,9 +1,9 @@
 #!/usr/bin/python3 -IS
 """A stand-in for nvidia-smi: what it says comes from NVML's stand-in and the lab's description, so that both tell one story.
 
-Known: no argument, -L, topo -m, -q, -q -x, --query-gpu=... --format=csv[,noheader][,nounits]. Faults by files: `nvidia-smi-hang`,
-`version-mismatch` (exit code 18, as the real one), and those of the library. Python 3.9, standard library; few imports and no site
-packages, since an emulated machine takes seconds for what the real one is written in C for.
+Known: no argument, -L, topo -m, -q, -q -x, --query-gpu=... and --query-compute-apps=... with --format=csv[,noheader][,nounits].
+Faults by files: `nvidia-smi-hang`, `version-mismatch` (exit code 18, as the real one), and those of the library. Python 3.9,
+standard library; few imports and no site packages, since an emulated machine takes seconds for what the real one has in C.
 """
 
 from __future__ import annotations
@@ -75,6 +75,12 @@ class Nvml:
             self.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
             found.append(handle)
         return found
+
+
+class Process(ctypes.Structure):
+    """NVML's `nvmlProcessInfo_t`."""
+
+    _fields_ = (("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("instance", ctypes.c_uint), ("compute", ctypes.c_uint))
 
 
 class Gpu:
@@ -166,6 +172,34 @@ def query(gpus: list[Gpu], driver: str, names: list[str], form: list[str]) -> st
     return "\n".join([*([] if "noheader" in form else head), *rows]) + "\n"
 
 
+def applications(nvml: Nvml, gpus: list[Gpu], names: list[str], form: list[str]) -> str:
+    """`--query-compute-apps`: a row for each process on each GPU. Raises Failed for a name that is not known here."""
+    aliases = {"name": "process_name", "used_gpu_memory": "used_memory"}
+    wanted = [aliases.get(name, name) for name in names]
+    headings = {"pid": "pid", "process_name": "process_name", "gpu_uuid": "gpu_uuid", "used_memory": "used_gpu_memory [MiB]"}
+    missing = [name for name in wanted if name not in headings]
+    if missing:
+        raise Failed(2, f'Field "{missing[0]}" is not a valid field to query.')
+    rows = [] if "noheader" in form else [", ".join(headings[name] for name in wanted)]
+    for gpu in gpus:
+        count, found = ctypes.c_uint(256), (Process * 256)()
+        nvml.call("nvmlDeviceGetComputeRunningProcesses_v3", gpu.handle, ctypes.byref(count), found)
+        for one in found[: count.value]:
+            used = f"{one.used >> 20}" + ("" if "nounits" in form else " MiB")
+            known = {"pid": str(one.pid), "process_name": program(one.pid), "gpu_uuid": gpu.uuid, "used_memory": used}
+            rows.append(", ".join(known[name] for name in wanted))
+    return "".join(f"{row}\n" for row in rows)
+
+
+def program(pid: int) -> str:
+    """The first word of its command line, as the real one shows it; `[Not Found]` where it has ended."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as stream:  # noqa: PTH123 - pathlib costs seconds under emulation
+            return stream.read(4096).split(b"\0")[0].decode(errors="replace")
+    except OSError:
+        return "[Not Found]"
+
+
 def details(gpus: list[Gpu], driver: str) -> list[tuple[str, list[tuple[str, str]]]]:
     """What -q tells: for each GPU its address and rows."""
     return [
@@ -231,6 +265,8 @@ def answer(words: list[str]) -> str:
             + "".join(blocks)
         )
     options = dict(word.lstrip("-").split("=", 1) for word in words if "=" in word)
+    if "query-compute-apps" in options:
+        return applications(nvml, gpus, options["query-compute-apps"].split(","), options.get("format", "csv").split(","))
     if "query-gpu" in options:
         return query(gpus, driver, options["query-gpu"].split(","), options.get("format", "csv").split(","))
     if not words:

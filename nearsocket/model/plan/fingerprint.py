@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import hashlib
 import json
@@ -11,7 +12,7 @@ from typing import Any, Optional
 
 from nearsocket.model import cpulist
 from nearsocket.model.errors import NearsocketError
-from nearsocket.model.host import Host
+from nearsocket.model.host import Host, Node
 from nearsocket.model.plan.memory import about
 from nearsocket.model.settings import OnChange
 from nearsocket.model.text import one_line
@@ -20,6 +21,8 @@ SCHEMA = "nearsocket.fingerprint/1"
 #: A kernel or firmware update moves a node's MemTotal by some MiB; a lost DIMM or an SNC flip by far more.
 MEMORY_TOLERANCE = 0.05
 GIB = 1 << 30
+#: The source of a snapshot that holds the fingerprint of the generation in force.
+IN_FORCE = "generation.fingerprint"
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,31 @@ class Fingerprint:
 
 
 def of_host(host: Host) -> Fingerprint:
-    """The host's fingerprint."""
+    """The host's fingerprint. What a boot alone moves is left out: see `steady`."""
     nodes = tuple(
         NodePrint(n.id, n.socket, cpulist.render(n.cpus), about(n.memory.total_bytes) if n.memory else None)
-        for n in sorted(host.nodes, key=lambda node: node.id)
+        for n in sorted(steady(host).nodes, key=lambda node: node.id)
     )
     gpus = tuple(GpuPrint(g.pci, g.node, g.socket, g.uuid) for g in sorted(host.gpus, key=lambda gpu: gpu.pci))
     return Fingerprint(nodes, gpus)
+
+
+def steady(host: Host) -> Host:
+    """The host with the memory per node that the generation in force rests on, where that differs by no more than a boot does.
+
+    A plan would else be another one behind every boot, and its replicas' paths to be proven again.
+    """
+    try:
+        known = {n.id: n.memory_bytes for n in from_json(json.loads(host.source(IN_FORCE).text or "")).nodes}
+    except (NearsocketError, ValueError):
+        return host
+    return dataclasses.replace(host, nodes=tuple(_held(node, known.get(node.id)) for node in host.nodes))
+
+
+def _held(node: Node, was: Optional[int]) -> Node:
+    if node.memory is None or not isinstance(was, int) or _memory_differs(was, node.memory.total_bytes):
+        return node
+    return dataclasses.replace(node, memory=dataclasses.replace(node.memory, total_bytes=was))
 
 
 def from_json(value: Mapping[str, Any]) -> Fingerprint:

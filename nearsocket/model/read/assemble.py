@@ -19,7 +19,7 @@ _LISTS = frozenset(
 _TEXTS = frozenset(
     {
         *("kernel.release", "kernel.cmdline", "kernel.modules", "os.release", "meminfo", "mounts", "numactl", "nvidia.topo"),
-        *("nvidia.smi", "packages", "packages.holds", "dkms", "zfs.arcstats", "generation"),
+        *("nvidia.smi", "packages", "packages.holds", "dkms", "zfs.arcstats", "generation", "generation.fingerprint"),
     }
 )
 

@@ -1,8 +1,9 @@
 """Judges the device rules that systemd holds for a running container: what it may still open after a daemon-reload.
 
 The mechanism (nvidia-container-toolkit #48, #251, #1227, #1744): a reload writes each scope's rules anew from its DeviceAllow=.
-A runtime names devices there as `/dev/char/MAJOR:MINOR`, and one that a hook injected is not among them. systemd finds such a
-device by that path: without the link the line is there and allows nothing.
+A runtime names devices there as `/dev/char/MAJOR:MINOR`, and one that a hook injected is not among them. systemd from 240 on takes
+the numbers out of such a path; an older one looks for the link of that name, and without it the line allows nothing. runc 1.1.3 to
+1.1.6 left out devices without a link (runc #3671, #3842).
 """
 
 from __future__ import annotations
@@ -18,15 +19,21 @@ from nearsocket.model.verdicts.reading import entries
 _GPU = re.compile(r"/dev/nvidia\d+\Z")
 #: What every CUDA program opens beside the GPU itself.
 _ALWAYS = ("/dev/nvidiactl", "/dev/nvidia-uvm")
+#: The systemd that reads a device's numbers out of `/dev/char/MAJOR:MINOR`.
+_NUMBERS_FROM = 240
 
 
 @dataclass(frozen=True)
 class Rules:
-    """A scope's `DevicePolicy=` and the paths and groups that it may read and write, as `systemctl show` tells them."""
+    """A scope's `DevicePolicy=` and the paths and groups that it may read and write, as `systemctl show` tells them.
+
+    `by_link`: this systemd finds a device of /dev/char by its link alone.
+    """
 
     unit: str
     policy: str
     allow: tuple[str, ...]
+    by_link: bool = False
 
     def __str__(self) -> str:
         """For evidence."""
@@ -48,7 +55,9 @@ def of(host: Host, container: Optional[str]) -> Optional[Rules]:
             lines = entry.get("allow")
             words = [str(line).split() for line in lines] if isinstance(lines, list) else []
             allowed = tuple(word[0] for word in words if word and (len(word) == 1 or {"r", "w"} <= set(word[1])))
-            return Rules(str(entry.get("unit") or ""), str(entry.get("policy") or ""), allowed)
+            version = re.match(r"\d+", str(entry.get("systemd") or ""))
+            by_link = version is not None and int(version[0]) < _NUMBERS_FROM
+            return Rules(str(entry.get("unit") or ""), str(entry.get("policy") or ""), allowed, by_link)
     return None
 
 
@@ -83,6 +92,6 @@ def _told(path: str, number: tuple[str, str], rules: Rules) -> bool:
 
 def _found(path: str, number: tuple[str, str], rules: Rules, links: set[str]) -> bool:
     """Whether systemd finds the device behind one of its lines."""
-    if path in rules.allow or _groups(path, number) & set(rules.allow):
+    if not rules.by_link or path in rules.allow or _groups(path, number) & set(rules.allow):
         return True
     return f"{number[0]}:{number[1]}" in links

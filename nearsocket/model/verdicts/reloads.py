@@ -23,8 +23,13 @@ LISTED = (
 
 
 def with_gpus(host: Host) -> tuple[Container, ...]:
-    """The running containers that asked for GPUs: by request, by the nvidia runtime, by CDI or by device node."""
-    return tuple(c for c in host.containers if c.gpu_requests or _lists(c) or _by_runtime(host, c))
+    """The running containers that asked for GPUs (by request, by the nvidia runtime, by CDI or by device node) or hold one."""
+    holding = [p.container for p in host.processes if p.container is not None and (p.gpus or p.gpu_bytes)]
+    return tuple(
+        c
+        for c in host.containers
+        if c.gpu_requests or _lists(c) or _by_runtime(host, c) or any(same_container(id, c.id) for id in holding)
+    )
 
 
 def nothing_to_lose(host: Host) -> Optional[Finding]:
@@ -133,7 +138,7 @@ def judge_reload(host: Host, container: Container) -> Finding:
             subject, summary, evidence, f"{_inside_command(container)} printenv NVIDIA_VISIBLE_DEVICES  # void: listed by CDI"
         )
     if not known:
-        summary = "its GPUs were injected by a hook and systemd does not know them: the next daemon-reload takes them away"
+        summary = "systemd does not know its GPUs, injected by a hook: a daemon-reload or an update of it takes them away"
         return warned(subject, summary, evidence, LISTED)
     unlinked = _unlinked(host)
     if unlinked is None:
@@ -145,7 +150,7 @@ def judge_reload(host: Host, container: Container) -> Finding:
             "ls -l /dev/char | grep nvidia",
         )
     if unlinked:
-        summary = f"its devices are listed, but {listed(unlinked)} has no link in /dev/char, by which systemd finds it at a reload"
+        summary = f"its devices are listed, but {listed(unlinked)} has no link in /dev/char: runc 1.1.3 to 1.1.6 leaves it out"
         return warned(subject, summary, [*evidence, *_present(host)], LINKS)
     return passed(subject, "its devices are listed and linked in /dev/char", [*evidence, *_present(host)])
 
@@ -161,12 +166,18 @@ def judge_rules(host: Host, container: str, subject: str, evidence: list[Evidenc
         return None
     shown = [*evidence, told(f"containers.scopes {rules.unit}", rules)]
     if lost.untold:
-        summary = f"systemd does not know that it uses {listed(lost.untold)}: the next daemon-reload takes that away"
-        return warned(subject, summary, shown, LISTED)
+        summary = f"systemd does not know that it uses {listed(lost.untold)}: a daemon-reload or an update of it takes that away"
+        return warned(subject, summary, shown, _told_remedy(host, lost.untold))
     if lost.unlinked:
         summary = f"systemd finds {listed(lost.unlinked)} by a link in /dev/char that is not there: a daemon-reload takes it away"
         return warned(subject, summary, [*shown, *_present(host)], LINKS)
     return passed(subject, "systemd knows its devices and finds each of them", [*shown, *_present(host)])
+
+
+def _told_remedy(host: Host, untold: tuple[str, ...]) -> str:
+    """Listed ones that lack a link were left out by an old runc: the links first then."""
+    unlinked = _unlinked(host)
+    return f"{LINKS}\n{LISTED}" if unlinked and set(unlinked) & set(untold) else LISTED
 
 
 def subject_of(container: Container) -> str:

@@ -126,6 +126,8 @@ def take(systemctl: Systemctl, given: Iterable[Handover]) -> Optional[str]:
             problem = one_line(output.error, 200) if output.code else None
         if problem:
             return f"{one.old} did not stop for {one.replica}: {problem}"
+        if one.old_unit:  # most engines end with 143, which systemd calls a failure: it was asked for, and is nobody's alarm
+            systemctl.reset_failed([one.old_unit])
     return None
 
 

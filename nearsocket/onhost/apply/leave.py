@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Optional
 
-from nearsocket.model import start
+from nearsocket.model import programs, start
 from nearsocket.model.changes import Difference
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Generation, Manifest, Record
@@ -113,9 +113,22 @@ def carry_out(leaving: Leaving, tree: Tree, systemctl: Systemctl, done: Callable
         for replica in leaving.found.manifest.replicas if leaving.found.manifest else ():
             publish.forget(tree.root, replica.name)  # nobody writes them any more, and values outlive their writer
     proven.sweep(tree, systemctl)
+    _end_slices(tree, systemctl)
     _purge(leaving, tree)
     done("purge")
     return None
+
+
+def _end_slices(tree: Tree, systemctl: Systemctl) -> None:
+    """systemd keeps a slice that it made by itself above others, though nothing is in it any more."""
+    for name in (programs.PROBE_SLICE, programs.ALL_SLICE):
+        group = name if name == programs.ALL_SLICE else f"{programs.ALL_SLICE}/{name}"
+        try:
+            events = tree.at(f"/sys/fs/cgroup/{group}/cgroup.events").read_text(encoding="ascii", errors="replace")
+        except OSError:
+            events = ""
+        if "populated 1" not in events.splitlines():
+            systemctl.stop([name])
 
 
 def _purge(leaving: Leaving, tree: Tree) -> None:

@@ -29,14 +29,16 @@ def scopes(context: Context) -> Source:
     shown = command.run(["systemctl", "show", "--no-pager", "-p", "Id,DevicePolicy,DeviceAllow", "--", *names], _LIMIT_S)
     if shown.code:
         return Source(SourceStatus.ERROR, reason=f"systemctl show: exit code {shown.code}: {shown.error}"[:300])
-    return ok([entry for facts in blocks(shown.text) for entry in [_entry(facts)] if entry["id"]])
+    version = command.run(["systemctl", "show", "--property=Version", "--value"], _LIMIT_S).text.strip()
+    return ok([entry for facts in blocks(shown.text) for entry in [_entry(facts, version)] if entry["id"]])
 
 
-def _entry(facts: dict[str, str]) -> dict[str, Any]:
+def _entry(facts: dict[str, str], version: str) -> dict[str, Any]:
     unit = facts.get("Id", "")
     found = _SCOPE.match(unit)
     return {
         "unit": unit,
+        "systemd": version,
         "id": found[1] if found else "",
         "policy": facts.get("DevicePolicy", ""),
         "allow": [line for line in facts.get("DeviceAllow", "").splitlines() if line],

@@ -63,6 +63,7 @@ JOBS = (
     Job("zfs.arcstats", kernel.arcstats),
     Job("tuned", kernel.tuned),
     Job("generation", generation.generation),
+    Job("generation.fingerprint", generation.fingerprint),
     Job("verdicts", verdicts.verdicts),
     Job("baselines", baselines.baselines),
     Job("units", units.units, 18),

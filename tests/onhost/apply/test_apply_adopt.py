@@ -86,7 +86,8 @@ def test_taken_over_now_the_old_unit_is_stopped_kept_and_out_of_the_boot(host: H
     assert "Restart=no" in text
     assert "OnSuccess" not in text
     verbs = [words[1] for words in host.system.state["calls"] if words[0] == "systemctl"]
-    assert verbs.index("daemon-reload") < verbs.index("stop") < verbs.index("start")
+    assert verbs.index("daemon-reload") < verbs.index("stop") < verbs.index("reset-failed") < verbs.index("start")
+    assert ["systemctl", "reset-failed", OLD] in host.system.state["calls"], "that it ended with 143 was asked for"
     assert host.apply(MADE).changes == ()
 
 

@@ -68,6 +68,23 @@ def remove(host: Host, **options: object) -> Outcome:
     return host.apply(None, remove=True, **options)
 
 
+def slices_are_there(host: Host) -> None:
+    """systemd makes them above what runs, and keeps them."""
+    made = {name: {"text": "", "id": "8", "state": "active"} for name in ("nearsocket.slice", "nearsocket-probe.slice")}
+    host.system.change(active={**host.system.state["active"], **made})
+
+
+def test_a_slice_that_holds_somebody_elses_process_stays(host: Host) -> None:
+    assert host.apply(TUNED).error is None
+    slices_are_there(host)
+    for name, populated in (("nearsocket.slice", 1), ("nearsocket.slice/nearsocket-probe.slice", 0)):
+        host.at(f"/sys/fs/cgroup/{name}").mkdir(parents=True)
+        host.at(f"/sys/fs/cgroup/{name}/cgroup.events").write_text(f"populated {populated}\nfrozen 0\n")
+    assert remove(host).error is None
+    assert "nearsocket.slice" in host.system.state["active"]
+    assert "nearsocket-probe.slice" not in host.system.state["active"]
+
+
 def test_after_removal_nothing_differs_from_before_the_first_apply(host: Host) -> None:
     before = everything(host)
     assert host.apply(TUNED).error is None
@@ -75,6 +92,7 @@ def test_after_removal_nothing_differs_from_before_the_first_apply(host: Host) -
     assert host.apply(generation({"a": "two", "c": "one"}, sysctl={"vm.swappiness": "5"}), allow_removals=True).error is None
     (host.tree.current / "systemd/nearsocket-x-a.service").write_text("by hand\n")
     host.at("/run/nearsocket/a/2030").mkdir(parents=True)
+    slices_are_there(host)
     outcome = remove(host)
     assert outcome.error is None
     assert outcome.number is None
