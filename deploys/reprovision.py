@@ -5,6 +5,9 @@ the first failure stops those behind it: replicas drained and stopped, one trans
 on the host, all-reduces against the driver before, replicas started and proven one by one. Where that fails the host goes back to
 the packages before. In the inventory's order, resumable by anybody: `nearsocket rollout INVENTORY reprovision --driver VERSION`.
 
+A host that an earlier rollout is not done with is refused until somebody says what to do: resume=true goes on with it, anew=true
+begins anew.
+
 Other data: reboot_limit (seconds), disturb, accept_unknown, override_freeze. docs/reprovision.md.
 """
 

@@ -13,7 +13,7 @@ from nearsocket.control import container, start_record
 from nearsocket.model import cpulist, env_file, programs, systemd
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import File, Generation, Link, Manifest, Record, ReplicaEntry, UnitEntry, file
-from nearsocket.model.places import FINGERPRINT, HOLD_STARTS, METRICS
+from nearsocket.model.places import FINGERPRINT, METRICS, hold_file, let_start
 from nearsocket.model.plan import tune
 from nearsocket.model.plan.make import slug
 from nearsocket.model.plan.values import Plan, ReplicaPlan
@@ -170,7 +170,8 @@ def _unit(plan: Plan, replica: ReplicaPlan, mount_unit: str | None, made: _Made)
         description=f"Nearsocket replica {name}: {settings.engine.value} on GPUs {gpus_text}",
         mount_unit=mount_unit,
         model_path=systemd.path(settings.model, "model"),
-        hold_starts=HOLD_STARTS,
+        hold_starts=hold_file(name),
+        let_start=let_start(name),
         why=_why(replica),
         gpus=systemd.assignment(programs.GPUS, gpu_words(replica.gate, container.gpu_names(replica))),
         run_binding=systemd.assignment(programs.RUN_BINDING, variables[programs.RUN_BINDING]),

@@ -182,6 +182,8 @@ class HostData(BaseModel):
     driver: Line | None = None
     reboot_limit: Annotated[float, Field(ge=30, le=7200, allow_inf_nan=False)] = 1200.0
     disturb: bool = False
+    resume: bool = False
+    anew: bool = False
     accept_unknown: bool = False
 
 

@@ -14,7 +14,8 @@ VERDICTS = f"{VAR}/verdicts"
 SUFFIX, SCHEMA = ".verdict.json", "nearsocket.verdict/1"
 #: A host's own earlier figures, one file a key (`nearsocket.baseline/1`).
 BASELINES = f"{VAR}/baselines"
-#: What a driver's upgrade keeps on the host, and the file that keeps replicas from starting before it is proven.
+#: What a driver's upgrade keeps on the host, and the folder with a file for each replica that may not start: it is not proven yet.
+#: There is no such folder where no replica is held.
 REPROVISION = f"{VAR}/reprovision"
 HOLD_STARTS = f"{REPROVISION}/hold-starts"
 #: Where Prometheus text goes unless the fleet file names node_exporter's folder.
@@ -71,6 +72,16 @@ def metrics_file(folder: str, replica: str) -> str:
 def stopped_file(folder: str, replica: str) -> str:
     """The Prometheus text of a replica that its policy stopped; a name that no replica's own text can have."""
     return f"{folder}/nearsocket_stopped-{replica}.prom"
+
+
+def hold_file(replica: str) -> str:
+    """While it is there systemd skips the replica's starts, those of a boot too: a driver's upgrade has not proven it yet."""
+    return f"{HOLD_STARTS}/{replica}"
+
+
+def let_start(replica: str) -> str:
+    """While it is there the replica may start though it is held: for the upgrade's own start, and never beyond this boot."""
+    return f"{replica_folder(replica)}/let-start"
 
 
 def acted_marker(replica: str) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from nearsocket.model import programs, systemd
 from nearsocket.model.errors import NearsocketError
-from nearsocket.model.host import Engine
+from nearsocket.model.host import Engine, Gpu
 from nearsocket.model.plan.values import Gate
 from nearsocket.model.settings import OnChange, OnFar, Relief, Runtime, Verify
 from nearsocket.model.text import one_line
@@ -81,6 +81,29 @@ def gpu_words(gate: Gate, names: tuple[str, ...]) -> str:
     if gate is Gate.GPUS:
         return f'"device={",".join(names)}"'
     return systemd.split(f"--device=nvidia.com/gpu={name}" for name in names)
+
+
+def gpu_options(gate: Gate, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The same as the runtime's own options, for whoever runs it without systemd."""
+    words = gpu_words(gate, names)
+    return (f"--gpus={words}",) if gate is Gate.GPUS else tuple(words.split())
+
+
+def called(start: Start, gpus: Iterable[Gpu]) -> dict[str, Optional[str]]:
+    """PCI address to what the replica's gate calls that GPU now: NVML's index, or its UUID; None where NVML does not name it."""
+    by_index = start.gate is Gate.CDI_INDEX
+    return {gpu.pci: (None if gpu.index is None else str(gpu.index)) if by_index else gpu.uuid for gpu in gpus}
+
+
+def named(start: Start, called: Mapping[str, Optional[str]]) -> tuple[str, ...]:
+    """How the replica's GPUs are called now, in rank order. `called`: by PCI address. Raises NearsocketError."""
+    found = []
+    for pci in start.gpus:
+        name = called.get(pci)
+        if name is None:
+            raise NearsocketError(f"expected NVML to name GPU {pci}, found no answer", "see nvidia-smi -L and the kernel's log")
+        found.append(name)
+    return tuple(found)
 
 
 def start_env(start: Start, names: tuple[str, ...], folder: str, unbound: bool) -> str:

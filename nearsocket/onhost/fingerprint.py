@@ -122,14 +122,8 @@ def prepare(tree: Tree, entry: Start, decision: StartDecision, moment: str) -> t
 def names(entry: Start, uuids: Mapping[str, Optional[str]], tree: Tree) -> tuple[str, ...]:
     """How the replica's GPUs are called now, in rank order. Raises NearsocketError where one has no such name."""
     if entry.gate is Gate.CDI_INDEX:
-        indices = {gpu.pci: gpu.index for gpu in host_now(tree).gpus}
-        found = tuple(None if indices.get(pci) is None else str(indices[pci]) for pci in entry.gpus)
-    else:
-        found = tuple(uuids.get(pci) for pci in entry.gpus)
-    for pci, name in zip(entry.gpus, found):
-        if name is None:
-            raise NearsocketError(f"expected NVML to name GPU {pci}, found no answer", "see nvidia-smi -L and the kernel's log")
-    return tuple(name for name in found if name is not None)
+        return start.named(entry, start.called(entry, host_now(tree).gpus))
+    return start.named(entry, uuids)
 
 
 def secrets(tree: Tree, entry: Start) -> bytes:

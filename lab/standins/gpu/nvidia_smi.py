@@ -2,8 +2,8 @@
 """A stand-in for nvidia-smi: what it says comes from NVML's stand-in and the lab's description, so that both tell one story.
 
 Known: no argument, -L, topo -m, -q, -q -x, --query-gpu=... and --query-compute-apps=... with --format=csv[,noheader][,nounits].
-Faults by files: `nvidia-smi-hang`, `version-mismatch` (exit code 18, as the real one), and those of the library. Python 3.9,
-standard library; few imports and no site packages, since an emulated machine takes seconds for what the real one has in C.
+Faults by files: `nvidia-smi-hang`, `version-mismatch` (exit code 18, as the real one), and those of the library. Python 3.9; few
+imports, since an emulated machine takes seconds for what the real one has in C.
 """
 
 from __future__ import annotations
@@ -192,9 +192,12 @@ def applications(nvml: Nvml, gpus: list[Gpu], names: list[str], form: list[str])
 
 
 def program(pid: int) -> str:
-    """The first word of its command line, as the real one shows it."""
-    with open(f"/proc/{pid}/cmdline", "rb") as stream:  # noqa: PTH123 - pathlib costs seconds under emulation
-        return stream.read(4096).split(b"\0")[0].decode(errors="replace")
+    """The first word of its command line, as the real one shows it; `[Not Found]` where it has ended."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as stream:  # noqa: PTH123 - pathlib costs seconds under emulation
+            return stream.read(4096).split(b"\0")[0].decode(errors="replace")
+    except OSError:
+        return "[Not Found]"
 
 
 def details(gpus: list[Gpu], driver: str) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -263,7 +266,7 @@ def answer(words: list[str]) -> str:
         return query(gpus, driver, options["query-gpu"].split(","), options.get("format", "csv").split(","))
     if not words:
         rows = [
-            f"| {at:>3}  {gpu.name:<56} {gpu.bus_id} {gpu.used_mib:>6}MiB / {gpu.total_mib}MiB |\n" for at, gpu in enumerate(gpus)
+            f"| {at:>3}  {one.name:<56} {one.bus_id} {one.used_mib:>6}MiB / {one.total_mib}MiB |\n" for at, one in enumerate(gpus)
         ]
         return f"NVIDIA-SMI {driver} (stand-in)    Driver Version: {driver}\n{''.join(rows)}"
     raise Failed(2, f"Invalid combination of input arguments: {' '.join(words)} (this is a stand-in).")

@@ -18,7 +18,7 @@ from nearsocket.model.probe.order import Backend, Place
 from nearsocket.model.probe.planning import Base, Binding
 from nearsocket.model.probe.starts import FOLDER, NAME
 from nearsocket.model.settings import Settings
-from nearsocket.model.start import gpu_words
+from nearsocket.model.start import gpu_options
 from nearsocket.model.text import one_line
 
 #: Two ranks on one GPU (NCCL 2.30.3): NCCL refuses without the first, and waits for ever where blocks of one rank fill the GPU.
@@ -145,13 +145,11 @@ def driver(host: Host) -> str:
 
 def argv(replica: ReplicaPlan, binding: Sequence[str], before: Sequence[str]) -> tuple[str, ...]:
     """The words that run Python in the replica's image as its unit runs the engine, but for the model and the secrets."""
-    gpus = gpu_words(replica.gate, container.gpu_names(replica))
-    given = [f"--gpus={gpus}"] if gpus.startswith('"') else gpus.split()
     return (
         *container.runtime_words(replica),
         *("run", "-i", f"--name={NAME}", "--rm", "--init", "--pull=never", "--log-driver=none"),
         *(f"--label=nearsocket.probe={replica.name}", "--network=host", f"--cgroup-parent={programs.PROBE_SLICE}"),
-        *given,
+        *gpu_options(replica.gate, container.gpu_names(replica)),
         *binding,
         *container.rights(replica),
         f"--env-file={FOLDER}/env",

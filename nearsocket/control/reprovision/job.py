@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nearsocket.control import converge, snapshots, verify
 from nearsocket.control.reprovision import ask, measuring
 from nearsocket.control.reprovision.ask import HostLost
+from nearsocket.control.reprovision.steps import Failed, Steps
 from nearsocket.control.rollout import record, site
 from nearsocket.control.rollout.job import Done, Job, Judged, Place, Ready, Seen
 from nearsocket.control.rollout.run import RESUME_WAIT_S
 from nearsocket.control.target import Way
 from nearsocket.control.transport import TransportError, Trouble
-from nearsocket.model import networkfs
+from nearsocket.model import networkfs, places
 from nearsocket.model.check import Check
 from nearsocket.model.driver import transaction
 from nearsocket.model.driver.orders import Action, Answer, Order, State
@@ -28,6 +29,10 @@ from nearsocket.model.text import one_line
 
 _AWAY = (Trouble.UNREACHABLE, Trouble.REFUSED, Trouble.TIMEOUT, Trouble.SSH)
 _PAUSE_S = 2.0
+_MEND = (
+    f"mend what keeps it down, then --resume; to serve it in another way: rm {places.HOLD_STARTS}/REPLICA there, deploy, "
+    "--resume; back to the driver before: --driver VERSION-BEFORE --anew"
+)
 
 
 @dataclass(frozen=True)
@@ -85,13 +90,14 @@ class Reprovision(Job[Upgrade]):
         """What is left to do; `ahead`: looked at, fetched and tried on the host, before anything is stopped anywhere."""
         now = self._step(place, Action.STATUS, "status")
         state = now.state if now.state and now.state.unfinished else None
-        if state is not None and state.to != self.to:
+        goal = transaction.upstream(self.to)
+        if state is not None and state.to != self.to and not (self.anew and goal == transaction.upstream(state.frm)):
             raise NearsocketError(
                 f"expected no other upgrade under way, found one to {state.to} by {state.by} ({state.phase.value})",
-                f"finish it: --driver {state.to} --resume",
+                f"finish it: --driver {state.to} --resume; or take it back: --driver {state.frm} --anew",
             )
-        goal = transaction.upstream(self.to)
-        pending = state is not None or now.loaded != goal or now.installed not in (goal, None) or bool(now.split)
+        other = now.loaded != goal or now.installed not in (goal, None) or bool(now.split)
+        pending = state is not None or other or bool(now.held)
         host = snapshots.parsed(seen.snapshot, place.target.near)
         served = place.target.settings.replicas if place.target.settings else ()
         work = Upgrade(seen.snapshot, state, state.frm if state else now.loaded, now.replicas)
@@ -100,6 +106,7 @@ class Reprovision(Job[Upgrade]):
             now.loaded,
             pending,
             work,
+            notes=now.notes,
             digest=now.loaded,
             fingerprint=_digest(state.words) if state else "",
             replicas=now.replicas,
@@ -109,7 +116,8 @@ class Reprovision(Job[Upgrade]):
         if not pending or not ahead:
             return ready
         if state is not None:
-            return dataclasses.replace(ready, changes=(f"go on with the upgrade to {state.to}, {state.phase.value}",))
+            way = "go on with" if state.to == self.to else "take back"
+            return dataclasses.replace(ready, changes=(f"{way} the upgrade to {state.to}, {state.phase.value}",))
         return self._tried(place, ready)
 
     def _tried(self, place: Place, ready: Ready[Upgrade]) -> Ready[Upgrade]:
@@ -123,12 +131,14 @@ class Reprovision(Job[Upgrade]):
         changes = [f"install {word}" for word in seen.words]
         changes += ["reboot", *(f"restart replica {name}" for name in ready.replicas)]
         notes = tuple(str(look) for look in seen.looks if look.grade is Grade.WARN)
-        return dataclasses.replace(ready, changes=tuple(changes), notes=notes, fingerprint=_digest(seen.words))
+        return dataclasses.replace(ready, changes=tuple(changes), notes=(*ready.notes, *notes), fingerprint=_digest(seen.words))
 
     def carry_out(self, place: Place, ready: Ready[Upgrade], progress: Progress) -> Done:
         """All steps, each journaled on the host; a replica starts once the driver is proven and as fast as it was."""
         record.mark(place, progress)
         state = ready.work.state
+        if state is not None and state.to != self.to:
+            return self._going(place, ready, progress, (Action.BACK,), forward=False)  # that is what was asked for
         if state is not None and state.back and not self.anew:
             return self._came_back(place, ready, progress, state)
         return self._going(place, ready, progress, (Action.PREPARE, Action.UPGRADE), forward=True)
@@ -166,63 +176,42 @@ class Reprovision(Job[Upgrade]):
             proven = self._step(place, Action.AFTER, id)
             now = proven.loaded
             notes += proven.notes
-            begun = proven.state.started if proven.state else ()
-            if forward and begun:
+            measured: tuple[str, ...] = ()
+            if forward and proven.state is not None and proven.state.started:
                 notes.append("replicas were started before the client was gone: all-reduces were measured then, if at all")
+                measured = proven.state.measured
             elif forward:
-                notes += measuring.compared(place, ready.work.before, ready.work.frm, self.timeout_s, self.disturb)
-            did, took = self._start(place, ready, id, forward)
+                found = measuring.compared(place, ready.work.before, ready.work.frm, self.timeout_s, self.disturb)
+                notes += found.notes
+                measured = found.good
+            unknown = self.accept_unknown or not forward
+            did, took, wrong = self._steps(place, id).start(ready.replicas, forward, measured, unknown)
             notes += measuring.changes(place, ready.work.before, self.checks, self.timeout_s) if forward else []
         except HostLost as error:
             return Done(None, notes=tuple(notes), error=error.message, hint=error.hint, lost=True)
-        except _Failed as failed:
+        except Failed as failed:
             return self._failed(ready, now, failed.message, touched or failed.touched, notes, failed.hint)
         except TransportError as error:
             hint = f"{error.hint}; the step there ends by itself: --resume goes on with what it came to"
             return Done(None, notes=tuple(notes), error=error.message, hint=hint, lost=True)
         except NearsocketError as error:
             return self._failed(ready, now, error.message, touched, notes, error.hint)
+        if wrong:
+            problem = self._stays("; ".join(failed.message for failed in wrong))
+            return Done(now, ready.changes, tuple(notes), did, took, error=problem, hint=_MEND, stays=True)
         return Done(now, ready.changes, tuple(notes), did, took)
 
-    def _start(self, place: Place, ready: Ready[Upgrade], id: str, forward: bool) -> tuple[Mapping[str, str], Mapping[str, float]]:
-        """One after another. The first that is not proven stops those behind it; on the way back every replica is to come up."""
-        did: dict[str, str] = {}
-        took: dict[str, float] = {}
-        wrong: list[_Failed] = []
-        for replica in ready.replicas:
-            try:
-                answer = self._step(place, Action.START, id, replica, accept_unknown=self.accept_unknown or not forward)
-            except _Failed as failed:
-                if forward:
-                    raise
-                wrong.append(failed)
-                continue
-            if not answer.notes:
-                did[replica], took[replica] = "restarted", answer.took_s
-        if wrong:
-            raise wrong[0]
-        return did, took
+    def _stays(self, problem: str) -> str:
+        return f"{problem}; the driver {self.to} is proven (versions, GPUs, all-reduces of that replica), so it stays"
 
-    def _step(self, place: Place, action: Action, id: str, replica: str | None = None, accept_unknown: bool = False) -> Answer:
-        """One step. Raises _Failed where the host says why not, TransportError."""
-        wait_s = 0.0 if action in (Action.STATUS, Action.PREFLIGHT) else 60.0
-        order = Order(
-            action,
-            id,
-            self.by,
-            self.to,
-            self.disturb,
-            replica,
-            accept_unknown,
-            wait_s,
-            place.target.freeze,
-            self.override_freeze,
-            self.anew,
-        )
-        answer = ask.step(place, order)
-        if answer.error is not None:
-            raise _Failed(answer.error, answer.hint, answer.touched)
-        return answer
+    def _step(self, place: Place, action: Action, id: str) -> Answer:
+        """One step. Raises Failed where the host says why not, TransportError."""
+        return self._steps(place, id).take(action)
+
+    def _steps(self, place: Place, id: str) -> Steps:
+        freeze = place.target.freeze
+        order = Order(Action.STATUS, id, self.by, self.to, self.disturb, freeze=freeze, override_freeze=self.override_freeze)
+        return Steps(place, dataclasses.replace(order, forward=self.anew))
 
     def _failed(
         self,
@@ -247,7 +236,11 @@ class Reprovision(Job[Upgrade]):
         down = frozenset(ready.replicas) - frozenset(ready.replicas if ran is None else ran)
         judged = site.judged(found, ready.replicas, down, self.accept_unknown)
         if judged.problem is not None:
-            return judged
+            wrong = site.unproven(found, down, self.accept_unknown)
+            measured = now.state.measured if now is not None and now.state is not None and not now.state.back else ()
+            if judged.lost or not wrong or not wrong <= set(measured):
+                return judged
+            return dataclasses.replace(judged, problem=self._stays(judged.problem), stays=True)
         notes = [f"replica {name} did not run before: it was left down, and nothing of it is proven" for name in sorted(down)]
         if now is None:
             notes.append(unknown)
@@ -274,11 +267,3 @@ class Reprovision(Job[Upgrade]):
 def _digest(words: Sequence[str]) -> str:
     """What a reviewed plan rests on: the transaction's own words; nothing where there are none."""
     return hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest() if words else ""
-
-
-class _Failed(NearsocketError):
-    """The host says why a step failed. `touched`: something was changed there by then."""
-
-    def __init__(self, message: str, hint: str | None, touched: bool) -> None:
-        super().__init__(message, hint)
-        self.touched = touched

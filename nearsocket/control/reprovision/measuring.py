@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from nearsocket.control import audit, converge
 from nearsocket.control.audit import Manner
@@ -30,19 +31,28 @@ _SHOWN = 8
 _LIMIT_S = 600.0
 
 
-def compared(place: Place, before: Snapshot, frm: str | None, timeout_s: float, disturb: bool = False) -> list[str]:
+@dataclass(frozen=True)
+class Compared:
+    """What measuring came to: notes, and the replicas whose all-reduces were good: right sums, not slower where that is known."""
+
+    notes: tuple[str, ...] = ()
+    good: tuple[str, ...] = ()
+
+
+def compared(place: Place, before: Snapshot, frm: str | None, timeout_s: float, disturb: bool = False) -> Compared:
     """Measure every replica's all-reduces, before it starts, and hold them against the figures kept with the driver before: the new
-    one has none. Notes; what cannot be measured (one GPU, an image without torch, a GPU that somebody holds) is one too, for that
-    says nothing of the driver. Raises NearsocketError where sums are wrong, or it is slower beyond the noise, TransportError.
+    one has none. What cannot be measured (one GPU, an image without torch, a GPU that somebody holds) is a note, for that says
+    nothing of the driver. Raises NearsocketError where sums are wrong, or it is slower beyond the noise, TransportError.
     """
     served = place.target.settings.replicas if place.target.settings else ()
     if not served:
-        return ["nothing is served there: no all-reduce was measured"]
+        return Compared(("nothing is served there: no all-reduce was measured",))
     known = figures.from_values(before.data("baselines"))
     # What was not measured then has nothing to be held against.
     kept = tuple(sorted({one.size_bytes for had in known for one in had.sizes})) or sizes.DEFAULT
     reading = Reading(timeout_s, disturb=disturb)
     notes: list[str] = []
+    good: list[str] = []
     for one in served:
         wish = Wish(one.probe.backend, sizes=kept, limit_s=_LIMIT_S, replicas=(one.name,))
         try:
@@ -53,7 +63,8 @@ def compared(place: Place, before: Snapshot, frm: str | None, timeout_s: float, 
             notes.append(one_line(f"replica {one.name}: no all-reduce was measured: {error.message}", 300))
             continue
         notes += _judged(reports, known, frm)
-    return notes
+        good += [one.name] if reports and not any(map(_void, reports)) else []
+    return Compared(tuple(notes), tuple(good))
 
 
 def _judged(reports: Sequence[ProbeReport], known: Sequence[Baseline], frm: str | None) -> list[str]:
@@ -63,7 +74,7 @@ def _judged(reports: Sequence[ProbeReport], known: Sequence[Baseline], frm: str 
         bad = next((finding for finding in report.findings if finding.status is Status.FAIL), None)
         if bad is not None:
             raise NearsocketError(f"replica {report.subject}: {bad.id} {bad.status.value}: {bad.summary}", bad.remedy)
-        void = next((finding for finding in report.findings if _not_run(finding)), None)
+        void = _void(report)
         if void is not None:
             notes.append(one_line(f"replica {report.subject}: no all-reduce was measured: {void.summary}", 300))
             continue
@@ -77,8 +88,9 @@ def _judged(reports: Sequence[ProbeReport], known: Sequence[Baseline], frm: str 
     return notes
 
 
-def _not_run(finding: Finding) -> bool:
-    return finding.id == "probe.allreduce" and finding.status is Status.UNKNOWN
+def _void(report: ProbeReport) -> Finding | None:
+    """Why nothing was measured; None where it was."""
+    return next((one for one in report.findings if one.id == "probe.allreduce" and one.status is Status.UNKNOWN), None)
 
 
 def _against(report: ProbeReport, known: Sequence[Baseline], frm: str | None) -> Finding:

@@ -120,7 +120,7 @@ def _turn(job: Job[Any], place: Place, course: Course, mine: _Turn, loading: Loa
         told = f"what runs there is not known, and nothing is taken back: {judged.problem}"
         return mine.ended(End.FAILED, reason=told, hint="look whether the host is up; --resume asks again and goes on")
     if judged.problem is not None:
-        return _failed(job, place, ready, progress, mine, done, judged.problem, None, loading)
+        return _failed(job, place, ready, progress, mine, done, judged.problem, None, loading, judged.stays)
     if ready.pending or left:
         with mine.phase("mark"):
             _mark(place, progress.at(Phase.VERIFIED))
@@ -171,6 +171,7 @@ def _failed(
     reason: str,
     hint: str | None,
     loading: Loading,
+    stays: bool = False,
 ) -> HostReport:
     """Something is wrong: take the host back where this rollout changed it, prove that, and say it all plainly."""
     if place.children.closed:  # nothing is wrong there: whoever works here was interrupted
@@ -181,13 +182,14 @@ def _failed(
     if progress.previous == ready.current and not (done and done.touched):
         return mine.ended(End.FAILED, reason=f"{reason}; nothing was changed there", hint=hint)
     failed = progress.at(Phase.FAILED, reason)
-    if progress.previous is None:
+    stays = stays or (done is not None and done.stays)
+    if progress.previous is None or stays:
         with mine.phase("mark"):
             _note_down(place, failed)
         with mine.phase("verify"):  # what runs there is told, though nothing follows from it
             mine.report = _proven(mine.report, _judged(job, place, ready))
         none = "nothing was in force before, so there is nothing to go back to: it is left as it is"
-        return mine.ended(End.FAILED, reason=f"{reason}; {none}", hint=hint)
+        return mine.ended(End.FAILED, reason=reason if stays else f"{reason}; {none}", hint=hint)
     with mine.phase("roll back"), loading(ready.loads):
         back = _went_back(job, place, ready, failed)
     if back.error is not None:

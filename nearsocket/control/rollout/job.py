@@ -59,6 +59,7 @@ class Done:
     """What carrying out or going back came to. `now`: what is in force after it. `did`: replica to `restarted` or `started`;
     `took_s`: replica to seconds. `error`: why it failed; `touched`: something was changed before. `lost`: the connection went, the
     host goes on by itself, and nobody here knows how far. `moved`: refused, for somebody changed the host since it was read.
+    `stays`: what was changed is proven by itself, and this error is no reason to take it back.
     """
 
     now: str | None
@@ -71,17 +72,20 @@ class Done:
     touched: bool = True
     lost: bool = False
     moved: bool = False
+    stays: bool = False
 
 
 @dataclass(frozen=True)
 class Judged:
     """What the replicas' proofs say, by name, and why that is not good enough; None where it is. `lost`: the host gave no answer,
-    so nothing is known of what runs there, good or bad; `problem` says why. `notes`: what else there is to say."""
+    so nothing is known of what runs there, good or bad; `problem` says why. `stays`: as in Done.
+    `notes`: what else there is to say."""
 
     proofs: Mapping[str, Proof] = field(default_factory=dict)
     problem: str | None = None
     lost: bool = False
     notes: tuple[str, ...] = ()
+    stays: bool = False
 
 
 class Job(Protocol[Work]):

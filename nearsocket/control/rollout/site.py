@@ -127,6 +127,12 @@ def judged(found: HostVerdicts, replicas: Sequence[str], waiting: Set[str], acce
     return Judged(proofs, "; ".join(problems) or None)
 
 
+def unproven(found: HostVerdicts, waiting: Set[str], accept_unknown: bool) -> frozenset[str]:
+    """The replicas that `judged` has a problem with. Pure."""
+    silent = {one.replica for one in found.silent} - waiting
+    return frozenset(silent | {one.replica for one in found.verdicts if proof.problem(one, accept_unknown)})
+
+
 def done(outcome: Outcome, units: Mapping[str, str]) -> Done:
     """An apply's outcome as a rollout tells it. `units`: unit to replica. Pure."""
     worked = [change for change in outcome.changes if change.kind is Kind.UNIT and change.action in _DID and change.name in units]

@@ -52,7 +52,8 @@ class Order:
     """One step. `to`: the driver's version; `by`: who; `disturb`: leave to end what others run on the GPUs.
 
     `replica`: for START, which one. `accept_unknown`: a proof that is unknown counts as good enough. `forward`: for PREPARE, a host
-    on its way back is turned round.
+    on its way back is turned round; for any, a state that cannot be read is none. `measured`: for START, the replicas whose
+    all-reduces were good behind this driver.
     """
 
     action: Action
@@ -66,6 +67,7 @@ class Order:
     freeze: Optional[Freeze] = None
     override_freeze: Optional[str] = None
     forward: bool = False
+    measured: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """One line."""
@@ -77,7 +79,7 @@ class State:
     """What is on the host's disk. `frm`: the driver before; `back`: on the way back to it. `packages`: the members before, with
     whole versions; `holds`: which of them were held. `boot_id`: of the boot that is to end. `units`: replicas' units that ran;
     `started`: those whose start was begun again. `caches`: folders with what engines compiled; `gpus`: how many there were.
-    `words`: what the transaction names, as it was looked at.
+    `words`: what the transaction names, as it was looked at. `measured`: replicas whose all-reduces were good since.
     """
 
     id: str
@@ -95,6 +97,7 @@ class State:
     caches: tuple[str, ...] = ()
     gpus: int = 0
     words: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()
 
     def at(self, phase: Phase, **more: Any) -> State:
         """The same, that far."""
@@ -123,8 +126,8 @@ class State:
 class Answer:
     """What one step came to. `looks`: a preflight's; `words`: what the transaction names; `installed`, `loaded`: the driver's
     version as packages and as the module in memory have it; `split`: packages of another version than the rest. `ran`: of the
-    `replicas`, those that ran when an upgrade began, None where none is under way. `error`: why it failed;
-    `touched`: something was changed.
+    `replicas`, those that ran when an upgrade began, None where none is under way; `held`: those that an upgrade keeps down.
+    `error`: why it failed; `touched`: something was changed.
     """
 
     action: Action
@@ -137,6 +140,7 @@ class Answer:
     replicas: tuple[str, ...] = ()
     split: tuple[str, ...] = ()
     ran: Optional[tuple[str, ...]] = None
+    held: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     took_s: float = 0.0
     error: Optional[str] = None
@@ -162,6 +166,7 @@ def order_from_json(text: str) -> Order:
     value = _value(text, ORDER)
     try:
         freeze = value.pop("freeze")
+        value["measured"] = tuple(map(str, value["measured"]))
         return Order(**{**value, "action": Action(value["action"]), "freeze": Freeze(**freeze) if freeze else None})
     except (KeyError, TypeError, ValueError) as error:
         raise _foreign(ORDER, error) from None
@@ -180,7 +185,7 @@ def answer_from_json(text: str) -> Answer:
         value["state"] = _state(value["state"]) if value["state"] is not None else None
         looks = value["looks"]
         value["looks"] = tuple(Look(str(e["check"]), Grade(e["grade"]), str(e["text"]), str(e["hint"])) for e in looks)
-        for name in ("words", "replicas", "notes", "split"):
+        for name in ("words", "replicas", "notes", "split", "held"):
             value[name] = tuple(map(str, value[name]))
         value["ran"] = tuple(map(str, value["ran"])) if value["ran"] is not None else None
         return Answer(**value)
@@ -191,7 +196,7 @@ def answer_from_json(text: str) -> Answer:
 def _state(value: dict[str, Any]) -> State:
     try:
         known = {**value, "phase": Phase(value["phase"]), "packages": {str(k): str(v) for k, v in value["packages"].items()}}
-        for name in ("holds", "units", "started", "caches", "words"):
+        for name in ("holds", "units", "started", "caches", "words", "measured"):
             known[name] = tuple(map(str, known.get(name, ())))
         return State(**known)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -17,6 +17,7 @@ from nearsocket.onhost.apply import disk
 from nearsocket.onhost.apply.tree import Tree
 
 _LARGEST = 1 << 16
+HINT = 'wait, or say why not: --data override_freeze="..."'
 
 
 def today() -> str:
@@ -44,9 +45,7 @@ def pass_or_refuse(tree: Tree, given: Optional[Freeze], why: Optional[str], hold
     if found is None:
         return None
     if not why:
-        raise NearsocketError(
-            f"expected a host that may be changed, found it {found}", 'wait, or say why not: --data override_freeze="..."'
-        )
+        raise NearsocketError(f"expected a host that may be changed, found it {found}", HINT)
     _log(tree, {"at": _now(), "who": holder, "why": one_line(why, 300), "freeze": str(found)})
     return f"{found}; overridden: {one_line(why, 300)}"
 

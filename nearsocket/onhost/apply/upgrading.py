@@ -12,10 +12,11 @@ from nearsocket.onhost.apply.tree import Tree
 def refuse(tree: Tree) -> None:
     """Raises NearsocketError where an upgrade keeps replicas from starting, with who began it."""
     path = tree.at(HOLD_STARTS)
-    if not disk.there(path):
+    held = sorted(entry for entry in path.iterdir() if not entry.name.startswith(".")) if path.is_dir() else [path]
+    if not held or not disk.there(held[0]):
         return
     try:
-        said = one_line(disk.read(path, 1 << 16).decode("utf-8", "replace").strip(), 200)
+        said = one_line(disk.read(held[0], 1 << 16).decode("utf-8", "replace").strip(), 400)
     except OSError:
         said = f"{HOLD_STARTS} is there"
     raise NearsocketError(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
+from typing import Optional
 
 from nearsocket.model.driver import orders
-from nearsocket.model.driver.orders import Action, Answer, Order
+from nearsocket.model.driver.orders import Action, Answer, Order, State
 from nearsocket.model.driver.transaction import TARGET
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.text import one_line
@@ -18,7 +19,8 @@ from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.command import CommandTimeout
 from nearsocket.onhost.reprovision import kept
 from nearsocket.onhost.reprovision.apt import Apt
-from nearsocket.onhost.reprovision.steps import STEPS, Work
+from nearsocket.onhost.reprovision.steps import STEPS
+from nearsocket.onhost.reprovision.work import Work
 
 #: Steps that read alone, beside whatever else reads.
 _READ = (Action.STATUS, Action.PREFLIGHT)
@@ -40,9 +42,10 @@ def _locked(order: Order, tree: Tree, systemctl: Systemctl, apt: Apt) -> Answer:
     held = lock.shared(tree, order.lock_wait_s) if order.action in _READ else lock.exclusive(tree, holder, order.lock_wait_s)
     try:
         with held:
-            state = kept.read(tree)
+            state, notes = _state(order, tree)
             try:
-                return STEPS[order.action](Work(order, tree, apt, systemctl, state))
+                answer = STEPS[order.action](Work(order, tree, apt, systemctl, state))
+                return dataclasses.replace(answer, notes=(*notes, *answer.notes))
             except NearsocketError as error:
                 return _failed(order, tree, error.message, error.hint)
             except (OSError, CommandTimeout) as error:
@@ -50,6 +53,24 @@ def _locked(order: Order, tree: Tree, systemctl: Systemctl, apt: Apt) -> Answer:
     except (NearsocketError, OSError) as error:
         message = error.message if isinstance(error, NearsocketError) else said(error)
         return Answer(order.action, error=one_line(message, 400), hint=getattr(error, "hint", None))
+
+
+def _state(order: Order, tree: Tree) -> tuple[Optional[State], tuple[str, ...]]:
+    """How far the host is, and notes. One that cannot be read is none for whoever begins anew: kept aside before the first change.
+
+    Raises NearsocketError, OSError.
+    """
+    try:
+        return kept.read(tree), ()
+    except NearsocketError as error:
+        if not order.forward:
+            raise
+        held = ", ".join(kept.held(tree)) or "none"
+        told = f"the record of an earlier upgrade cannot be read ({error.message}); replicas that it holds: {held}"
+        if order.action is not Action.PREPARE:
+            return None, (one_line(told, 400),)
+        told = f"{told}; it is kept as {kept.set_aside(tree)}, and what was held or served before is judged by what is there now"
+        return None, (one_line(told, 500),)
 
 
 def _failed(order: Order, tree: Tree, message: str, hint: str | None) -> Answer:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Optional
 
-from nearsocket.model import read
+from nearsocket.model import places, read
 from nearsocket.model.driver import preflight
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Manifest
@@ -60,6 +60,11 @@ def manifest(tree: Tree) -> Optional[Manifest]:
     """The generation in force; None where there is none. Raises OSError, NearsocketError."""
     number = tree.number()
     return None if number is None else state.manifest_of(tree, number)
+
+
+def names(here: Optional[Manifest]) -> tuple[str, ...]:
+    """The replicas of a generation."""
+    return tuple(replica.name for replica in here.replicas) if here else ()
 
 
 def kernels(host: Host) -> tuple[str, ...]:
@@ -148,6 +153,7 @@ def waiting_units(tree: Tree, here: Manifest) -> tuple[str, ...]:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise NearsocketError(f"expected to read {replica.unit}, found: {error.strerror}", "run deploys/site.py") from None
-        if "hold-starts" not in text:
+        wanted = (f"|!{places.hold_file(replica.name)}", f"|{places.let_start(replica.name)}")
+        if not {f"ConditionPathExists={condition}" for condition in wanted} <= set(text.splitlines()):
             found.append(replica.unit)
     return tuple(found)

@@ -21,7 +21,6 @@ from nearsocket.onhost.apply import disk
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.command import CommandTimeout
 from nearsocket.onhost.reprovision import apt as apts
-from nearsocket.onhost.reprovision import facts
 from nearsocket.onhost.reprovision.apt import Apt
 
 _GENERATE_S = 120.0
@@ -153,9 +152,8 @@ def _plain(tree: Tree, path: str) -> bool:
     return True
 
 
-def look(tree: Tree, apt: Apt, goal: str, gpus: int) -> tuple[str, ...]:
-    """The whole proof of this boot; notes. Raises NearsocketError, OSError, CommandTimeout."""
-    host = facts.host_now(tree)
+def look(tree: Tree, apt: Apt, host: Host, goal: str, gpus: int) -> tuple[str, ...]:
+    """The proof of this boot as the host itself shows it (`host`: now); notes. Raises NearsocketError, OSError, CommandTimeout."""
     versions(host, goal, gpus)
     try:
         return containers(tree, apt, host, goal)

@@ -4,45 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model.driver import family, transaction
 from nearsocket.model.driver.family import Family
-from nearsocket.model.driver.orders import Action, Answer, Order, Phase, State
+from nearsocket.model.driver.orders import Action, Answer, Phase, State
+from nearsocket.model.driver.preflight import Grade, Look
 from nearsocket.model.driver.transaction import Transaction
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.host import Package
-from nearsocket.model.order import StopAt
 from nearsocket.model.verdicts.reading import listed
-from nearsocket.onhost.apply import journal, startproof
-from nearsocket.onhost.apply.systemctl import Systemctl
-from nearsocket.onhost.apply.tree import Tree
-from nearsocket.onhost.reprovision import changing, checks, facts, kept, proof, rehearse, stopping
-from nearsocket.onhost.reprovision.apt import ASK_S, Apt
+from nearsocket.onhost.apply import freeze, journal
+from nearsocket.onhost.reprovision import changing, checks, facts, kept, proof, rehearse, starting, stopping
+from nearsocket.onhost.reprovision.apt import ASK_S
 from nearsocket.onhost.reprovision.checks import Found
-
-
-@dataclass(frozen=True)
-class Work:
-    """One step on one host."""
-
-    order: Order
-    tree: Tree
-    apt: Apt
-    systemctl: Systemctl
-    state: Optional[State]
-
-    def known(self) -> State:
-        """The state that a step behind the first needs. Raises NearsocketError where there is none, or it is another one's."""
-        if self.state is None or not self.state.unfinished:
-            raise NearsocketError("expected an upgrade that was begun here, found none", "begin with the preflight")
-        if self.state.id != self.order.id:
-            raise NearsocketError(
-                f"expected upgrade {self.order.id}, found {self.state.id} to {self.state.to} by {self.state.by}",
-                "--resume goes on with that one",
-            )
-        return self.state
+from nearsocket.onhost.reprovision.work import Work
 
 
 def status(work: Work) -> Answer:
@@ -50,13 +26,13 @@ def status(work: Work) -> Answer:
     mine = family.of(work.apt.installed()) if work.tree.at("/var/lib/dpkg/status").exists() else family.Family(None)
     here = facts.manifest(work.tree)
     loaded = proof.loaded(work.tree)
-    names = tuple(replica.name for replica in here.replicas) if here else ()
+    names = facts.names(here)
     split = tuple(f"{package.name} {package.version}" for package in mine.split)
     ran = None
     if here and work.state is not None and work.state.unfinished:
         ran = tuple(replica.name for replica in here.replicas if replica.unit in work.state.units)
     answer = Answer(Action.STATUS, work.state, installed=mine.version, loaded=loaded, replicas=names, split=split, ran=ran)
-    return dataclasses.replace(answer, boot_id=journal.this_boot(work.tree))
+    return dataclasses.replace(answer, boot_id=journal.this_boot(work.tree), held=kept.held(work.tree))
 
 
 def preflight(work: Work) -> Answer:
@@ -82,7 +58,7 @@ def prepare(work: Work) -> Answer:
         state = work.known()
         notes: tuple[str, ...] = ()
         if state.back and work.order.forward:
-            state = kept.write(work.tree, state.at(Phase.STOPPING, back=False, started=()))
+            state = kept.write(work.tree, state.at(Phase.STOPPING, back=False, started=(), measured=()))
             notes = ("it was on its way back: turned round, as you asked",)
     else:
         found = _look(work)
@@ -90,7 +66,7 @@ def prepare(work: Work) -> Answer:
             return _seen(work, found, Action.PREPARE, error=listed(look for look in found.looks if look.grade.value == "stop"))
         state, notes = stopping.begin(work.tree, work.apt, work.systemctl, work.order, found, facts.manifest(work.tree))
     if state.phase is Phase.STOPPING:
-        state = stopping.stop(work.tree, work.systemctl, state, state.units)
+        state = stopping.stop(work.tree, work.systemctl, state, facts.names(facts.manifest(work.tree)))
     return Answer(Action.PREPARE, state, notes=notes, touched=True)
 
 
@@ -165,8 +141,8 @@ def back(work: Work) -> Answer:
         return Answer(Action.BACK, state, touched=True)
     goal = state.frm
     words = _way_back(work, state, family.of(work.apt.installed()))
-    state = kept.write(work.tree, state.at(Phase.UPGRADING, back=True, started=()))
-    kept.hold_starts(work.tree, f"on the way back to {goal}")
+    state = kept.write(work.tree, state.at(Phase.UPGRADING, back=True, started=(), measured=()))
+    kept.hold(work.tree, facts.names(facts.manifest(work.tree)), f"{stopping.under_way(state)}, and on the way back to {goal}")
     work.systemctl.stop(state.units)
     if words:
         changing.change(work.apt, state, words)
@@ -193,65 +169,39 @@ def reboot(work: Work) -> Answer:
 
 
 def after(work: Work) -> Answer:
-    """The new boot, proven: versions, NVML, CDI; and what engines compiled for the old driver is cleared."""
+    """The new boot, proven: versions, NVML, CDI, GPUs in containers; and what engines compiled for the old driver is cleared."""
     state = work.known()
     goal = transaction.upstream(state.goal)
     if proof.loaded(work.tree) is None:
         work.apt.run(["modprobe", "nvidia"], ASK_S)  # many servers load it at the first use, and nothing has used it in this boot
-    notes = proof.look(work.tree, work.apt, goal, state.gpus)
-    notes = (*notes, *proof.clear(work.tree, state.caches))
+    host = facts.host_now(work.tree)
+    notes = proof.look(work.tree, work.apt, host, goal, state.gpus)
+    notes = (*notes, *starting.seen_inside(work, state, host))
+    if not state.started:  # what runs already compiled what is there
+        notes = (*notes, *proof.clear(work.tree, state.caches))
     return Answer(Action.AFTER, kept.write(work.tree, state.at(Phase.PROVEN)), notes=notes, loaded=goal, touched=True)
-
-
-def start(work: Work) -> Answer:
-    """One replica up, proven by its start. One that did not run before is left down.
-
-    The hold is lifted for this start alone: whoever reboots the host before all are proven finds no unproven one up.
-    """
-    state = work.known()
-    if state.phase is not Phase.PROVEN:
-        raise NearsocketError(f"expected the driver to be proven before a replica starts, found {state.phase.value}", "--resume")
-    here = facts.manifest(work.tree)
-    entry = next((one for one in here.replicas if one.name == work.order.replica), None) if here else None
-    if here is None or entry is None:
-        raise NearsocketError(f"expected a replica of this host, found {work.order.replica!r}", "run deploys/site.py")
-    if entry.unit not in state.units:
-        return Answer(Action.START, state, notes=(f"replica {entry.name} did not run before: it is left as it was",), touched=True)
-    # Written before it begins: whoever goes on knows that GPUs are in use from then on.
-    state = kept.write(work.tree, dataclasses.replace(state, started=tuple(dict.fromkeys((*state.started, entry.unit)))))
-    if work.systemctl.show([entry.unit])[entry.unit].active != "active":
-        problem = _started(work, state, entry.unit)
-        if problem:
-            raise NearsocketError(f"expected {entry.unit} to start, found: {problem}", f"journalctl -u {entry.unit}")
-    stop_at = StopAt.FAILURE if work.order.accept_unknown else StopAt.UNKNOWN
-    wrong = startproof.problem(work.tree, here, entry.unit, stop_at)
-    return Answer(Action.START, state, error=wrong, touched=True)
-
-
-def _started(work: Work, state: State, unit: str) -> Optional[str]:
-    """Why it did not start; None where it did. Raises OSError, CommandTimeout."""
-    kept.let_start(work.tree)
-    try:
-        work.systemctl.reset_failed([unit])
-        return work.systemctl.start([unit])
-    finally:
-        kept.hold_starts(work.tree, f"a driver upgrade to {state.to} is under way, begun by {state.by} at {state.begun_at}")
 
 
 def finish(work: Work) -> Answer:
     """All is proven: what was kept for the way back goes."""
     state = work.known()
-    kept.let_start(work.tree)
+    kept.let_all_go(work.tree)
     kept.forget_packages(work.tree)
     return Answer(Action.FINISH, kept.write(work.tree, state.at(Phase.DONE)), touched=True)
 
 
 def _look(work: Work) -> Found:
-    return checks.look(work.tree, work.apt, work.order.to, work.order.disturb)
+    """What the host shows, and whether it may be changed at all: a freeze is to be found before anything is stopped anywhere."""
+    found = checks.look(work.tree, work.apt, work.order.to, work.order.disturb)
+    frozen = freeze.in_force(work.tree, work.order.freeze)
+    if frozen is None:
+        return found
+    why = work.order.override_freeze
+    said = Look("freeze", Grade.WARN if why else Grade.STOP, f"the host is {frozen}", "" if why else freeze.HINT)
+    return dataclasses.replace(found, looks=(said, *found.looks))
 
 
 def _seen(work: Work, found: Found, action: Action, error: Optional[str] = None) -> Answer:
-    here = facts.manifest(work.tree)
     return Answer(
         action,
         work.state,
@@ -260,7 +210,7 @@ def _seen(work: Work, found: Found, action: Action, error: Optional[str] = None)
         found.family.version,
         found.host.driver.module_loaded,
         journal.this_boot(work.tree),
-        tuple(replica.name for replica in here.replicas) if here else (),
+        facts.names(facts.manifest(work.tree)),
         error=error,
     )
 
@@ -273,7 +223,7 @@ STEPS: Mapping[Action, Callable[[Work], Answer]] = {
     Action.UPGRADE: upgrade,
     Action.REBOOT: reboot,
     Action.AFTER: after,
-    Action.START: start,
+    Action.START: starting.start,
     Action.FINISH: finish,
     Action.BACK: back,
 }

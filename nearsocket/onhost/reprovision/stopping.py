@@ -35,7 +35,10 @@ def begin(
     disk.replace(tree.at(kept.SNAPSHOT), snapshot.to_json().encode("ascii"), 0o600)
     names = [replica.unit for replica in here.replicas] if here else []
     states = systemctl.show(names)
-    running = tuple(name for name in names if states[name].active in _RUNS)
+    # What an upgrade holds ran before it, as far as anybody knows: its record is gone or cannot be read where one begins here.
+    held = kept.held(tree)
+    waits = {replica.unit for replica in here.replicas if replica.name in held} if here else set()
+    running = tuple(name for name in names if states[name].active in _RUNS or name in waits)
     members = {package.name: package.version for package in (*found.family.members, *found.family.prebuilt)}
     state = State(
         id=order.id,
@@ -55,14 +58,20 @@ def begin(
     return kept.write(tree, state), (overridden,) if overridden else ()
 
 
-def stop(tree: Tree, systemctl: Systemctl, state: State, units: Sequence[str]) -> State:
-    """Keep replicas from starting, then drain and stop each (its unit's ExecStop does both). Raises NearsocketError, OSError."""
-    kept.hold_starts(tree, f"a driver upgrade to {state.to} is under way, begun by {state.by} at {state.begun_at}")
-    for unit in units:
+def stop(tree: Tree, systemctl: Systemctl, state: State, replicas: Sequence[str]) -> State:
+    """Keep every replica from starting, then drain and stop each that runs (its unit's ExecStop does both). One that does not run
+    is held too: a boot would start it. Raises NearsocketError, OSError."""
+    kept.hold(tree, replicas, under_way(state))
+    for unit in state.units:
         problem = systemctl.stop([unit])
         if problem:
             raise NearsocketError(f"expected {unit} to stop, found: {problem}", f"systemctl status {unit}")
     return kept.write(tree, state.at(Phase.STOPPED))
+
+
+def under_way(state: State) -> str:
+    """Why replicas are held, for whoever meets that."""
+    return f"a driver upgrade to {state.to} is under way, begun by {state.by} at {state.begun_at}"
 
 
 def _caches(tree: Tree, host: Host, here: Optional[Manifest]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import pytest
 
 from nearsocket.control import converge, verify
 from nearsocket.control.reprovision import ask, measuring
+from nearsocket.control.reprovision.measuring import Compared
 from nearsocket.control.rollout import beating, record, run
 from nearsocket.control.rollout.job import Place
 from nearsocket.control.target import Target
@@ -18,7 +19,7 @@ from nearsocket.control.transport import Transport, TransportError, Trouble
 from nearsocket.control.verify import HostVerdicts
 from nearsocket.model.rollout.progress import Progress
 from nearsocket.model.snapshot import Snapshot, Source, SourceStatus
-from nearsocket.onhost.reprovision import stopping
+from nearsocket.onhost.reprovision import sight, stopping
 from tests.control.reprovision.fleet import Fleet, Line
 from tests.onhost.reprovision.conftest import UNITS
 from tests.onhost.reprovision.standin import NEW
@@ -61,6 +62,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     monkeypatch.setattr(beating, "seen", lambda _place: None)
     monkeypatch.setattr(verify, "one", proven)
     monkeypatch.setattr(stopping, "collect", lambda _s, root: Snapshot("h", "2026-01-01T00:00:00Z", None, {}, {}))
-    monkeypatch.setattr(measuring, "compared", lambda *_: ["all-reduces as fast as before"])
+    monkeypatch.setattr(measuring, "compared", lambda *_: Compared(("all-reduces as fast as before",), ("a", "b")))
+    monkeypatch.setattr(sight, "_SETTLE_S", 0.0)
     monkeypatch.setattr(measuring, "changes", lambda *_: ["better: driver"])
     return made

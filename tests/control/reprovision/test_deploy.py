@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from nearsocket import paths
+from nearsocket.model.rollout.progress import Phase, Progress
+from nearsocket.onhost.apply import progress
 from tests.control.reprovision import machine
 from tests.control.server import Keys, Server, serving, wrapper
 from tests.onhost.reprovision.conftest import UNITS, Site
@@ -107,6 +109,24 @@ def test_a_host_that_is_refused_keeps_the_deploy_from_beginning_on_any(two: Two)
     for at, site in enumerate(two.sites):
         assert (site.versions, site.up) == ({OLD}, set(UNITS))
         assert "prepare" not in two.steps(at)
+
+
+def test_a_host_that_an_earlier_rollout_is_not_done_with_stops_the_deploy_until_it_is_told_what_to_do(two: Two) -> None:
+    left = Progress("0123456789ab", "reprovision", "them@there", "2030-01-01T00:00:00Z", "r2", {"r1": NEW, "r2": NEW}, OLD)
+    progress.write(two.sites[1].tree, left)
+    data = ("--data", f"driver={NEW}", "--data", "accept_unknown=true")
+    code, said = two.deploy(*data)
+    assert code != 0
+    assert "expected no rollout that is not at its end, found reprovision 0123456789ab by them@there" in said
+    assert "--data resume=true goes on with it" in said
+    assert all("prepare" not in two.steps(at) for at in (0, 1))
+    code, said = two.deploy(*data, "--data", "resume=true")
+    assert code == 0, said
+    for site in two.sites:
+        assert (site.versions, site.up) == ({NEW}, set(UNITS))
+    done = progress.read(two.sites[1].tree)
+    assert done is not None
+    assert (done.id, done.phase) == (left.id, Phase.VERIFIED)
 
 
 def test_a_deploy_without_a_version_is_told_so(two: Two) -> None:

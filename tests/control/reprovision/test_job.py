@@ -11,6 +11,7 @@ import pytest
 
 from nearsocket.control.reprovision import ask, job, measuring
 from nearsocket.control.reprovision.job import Reprovision
+from nearsocket.control.reprovision.measuring import Compared
 from nearsocket.control.rollout.job import Place
 from nearsocket.control.target import Ssh, Target, Way
 from nearsocket.control.transport import Answer as Said
@@ -77,7 +78,7 @@ def test_a_host_that_never_comes_back_ends_the_rollout_at_the_limit_with_one_lin
 
 
 def test_slower_all_reduces_take_the_host_back_and_stop_the_fleet(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slower(*_: Any) -> list[str]:
+    def slower(*_: Any) -> Compared:
         raise NearsocketError("replica a: all-reduces are slower than with the driver before: 48 MiB takes 240 %")
 
     monkeypatch.setattr(measuring, "compared", slower)
@@ -89,7 +90,10 @@ def test_slower_all_reduces_take_the_host_back_and_stop_the_fleet(fleet: Fleet, 
     assert fleet.site("r2").versions == {OLD}
 
 
-def test_a_replica_that_is_not_proven_takes_the_host_back(fleet: Fleet) -> None:
+def test_a_replica_that_is_not_proven_takes_the_host_back_where_nothing_else_proves_the_driver(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "compared", lambda *_: Compared(("replica a: no all-reduce was measured",), ("b",)))
     fleet.lines["r1"].unproven = True
     report = fleet.go()
     assert fleet.ends(report) == [End.ROLLED_BACK, End.UNTOUCHED]
@@ -145,17 +149,17 @@ def test_replicas_that_were_started_before_the_client_died_are_not_measured_agai
     with pytest.raises(KeyboardInterrupt):
         fleet.go()
 
-    def refused(place: Place, *_: Any) -> list[str]:
+    def refused(place: Place, *_: Any) -> Compared:
         if place.target.name == "r1":
             raise NearsocketError("r1: a: refused: process 4242 holds the GPU")
-        return []
+        return Compared()
 
     monkeypatch.setattr(measuring, "compared", refused)
     assert fleet.ends(fleet.go(resume=True)) == [End.VERIFIED, End.VERIFIED]
 
 
 def test_on_the_way_back_one_replica_that_does_not_start_keeps_no_other_down(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slower(*_: Any) -> list[str]:
+    def slower(*_: Any) -> Compared:
         fleet.lines["r1"].machine.change(broken=[UNITS[0]])
         raise NearsocketError("replica a: all-reduces are slower")
 

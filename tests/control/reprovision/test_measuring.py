@@ -9,6 +9,7 @@ import pytest
 
 from nearsocket.control.probe.bases import Wish
 from nearsocket.control.reprovision import measuring
+from nearsocket.control.reprovision.measuring import Compared
 from nearsocket.control.rollout.job import Place
 from nearsocket.control.target import Ssh, Target, Way
 from nearsocket.control.transport.process import Children
@@ -52,7 +53,10 @@ class Measured:
         self.wishes.append(wish)
         return [self.report]
 
-    def against(self, before: Snapshot) -> list[str]:
+    def against(self, before: Snapshot) -> tuple[str, ...]:
+        return self.compared(before).notes
+
+    def compared(self, before: Snapshot) -> Compared:
         target = Target("r1", Way.SSH, ssh=Ssh("r1"), settings=asked(replica("a", port=30000)))
         return measuring.compared(Place(target, None, Children()), before, OLD, 60.0)  # type: ignore[arg-type]
 
@@ -94,7 +98,7 @@ def test_wrong_sums_are_a_failure_without_any_figures(now: Measured) -> None:
 
 def test_a_host_that_serves_nothing_is_not_measured(now: Measured) -> None:
     place = Place(Target("r1", Way.SSH, ssh=Ssh("r1")), None, Children())  # type: ignore[arg-type]
-    assert measuring.compared(place, snapshot(), OLD, 60.0) == ["nothing is served there: no all-reduce was measured"]
+    assert measuring.compared(place, snapshot(), OLD, 60.0) == Compared(("nothing is served there: no all-reduce was measured",))
     assert now.wishes == []
 
 
@@ -103,10 +107,16 @@ def test_what_cannot_be_measured_says_nothing_of_the_driver(now: Measured, monke
         raise NearsocketError("r1: expected 2 to 16 ranks, found 1")
 
     monkeypatch.setattr(measuring, "measure", refused)
-    assert now.against(snapshot()) == ["replica a: no all-reduce was measured: r1: expected 2 to 16 ranks, found 1"]
+    told = "replica a: no all-reduce was measured: r1: expected 2 to 16 ranks, found 1"
+    assert now.compared(snapshot()) == Compared((told,))
 
 
 def test_an_image_without_torch_is_a_note(now: Measured) -> None:
     void = Finding("probe.allreduce", Status.UNKNOWN, "a", "it could not run: no torch", (Evidence("rank 0", "one"),), "look")
     now.report = dataclasses.replace(now.report, findings=(void,), tables={})
-    assert now.against(snapshot()) == ["replica a: no all-reduce was measured: it could not run: no torch"]
+    assert now.compared(snapshot()) == Compared(("replica a: no all-reduce was measured: it could not run: no torch",))
+
+
+def test_whose_sums_were_right_has_good_all_reduces_with_figures_to_compare_or_without(now: Measured) -> None:
+    assert now.compared(snapshot(kept(99.0, 102.0))).good == ("a",)
+    assert now.compared(snapshot()).good == ("a",)

@@ -9,6 +9,7 @@ import pytest
 from nearsocket.control.reprovision import ask, measuring
 from nearsocket.control.reprovision.ask import HostLost
 from nearsocket.control.reprovision.job import Reprovision
+from nearsocket.control.reprovision.measuring import Compared
 from nearsocket.control.rollout.job import Place, Ready
 from nearsocket.control.target import Target, Way
 from nearsocket.control.transport import Answer as Said
@@ -20,7 +21,7 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.rollout.plan import Entry, Reviewed
 from nearsocket.model.rollout.report import End
 from nearsocket.onhost.reprovision import kept, steps
-from nearsocket.onhost.reprovision.steps import Work
+from nearsocket.onhost.reprovision.work import Work
 from tests.control.reprovision.fleet import Fleet
 from tests.onhost.reprovision.conftest import UNITS
 from tests.onhost.reprovision.standin import NEW, OLD, STANDINS
@@ -33,11 +34,11 @@ class Slower:
         self.fleet, self.dies_at, self.bad = fleet, dies_at, True
         monkeypatch.setattr(measuring, "compared", self)
 
-    def __call__(self, *_: Any) -> list[str]:
+    def __call__(self, *_: Any) -> Compared:
         if self.bad:
             self.fleet.lines["r1"].dies_at = self.dies_at
             raise NearsocketError("slower")
-        return []
+        return Compared((), ("a", "b"))
 
 
 def test_after_a_silent_upgrade_a_failure_leaves_the_host_able_to_go_forward(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +53,7 @@ def test_after_a_silent_upgrade_a_failure_leaves_the_host_able_to_go_forward(fle
     slower.bad = False
     assert fleet.ends(fleet.go(resume=True)) == [End.VERIFIED, End.VERIFIED]
     site = fleet.site("r1")
-    assert (site.up, kept.held(site.tree), site.state.phase) == (set(UNITS), False, Phase.DONE)
+    assert (site.up, kept.held(site.tree), site.state.phase) == (set(UNITS), (), Phase.DONE)
 
 
 @pytest.mark.parametrize("at", [Action.AFTER, Action.START, Action.BACK])

@@ -11,6 +11,7 @@ import pytest
 from nearsocket.control import verify
 from nearsocket.control.reprovision import measuring
 from nearsocket.control.reprovision.job import Reprovision
+from nearsocket.control.reprovision.measuring import Compared
 from nearsocket.control.rollout import run
 from nearsocket.control.rollout.came import Came
 from nearsocket.control.rollout.run import Manner
@@ -61,7 +62,7 @@ def host(tmp_path: Path, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> Iterato
     monkeypatch.setattr("os.fsync", lambda _fd: None)
     site = Site(tmp_path / "host")
     monkeypatch.setattr(verify, "one", lambda target, *_: HostVerdicts(target.name, silent=()))
-    monkeypatch.setattr(measuring, "compared", lambda *_: [])
+    monkeypatch.setattr(measuring, "compared", lambda *_: Compared())
     monkeypatch.setattr(measuring, "changes", lambda *_: [])
     with serving(tmp_path / "server", keys, wrapper(tmp_path / "shell", machine.shell(site.root))) as server:
         yield Place(site, server)

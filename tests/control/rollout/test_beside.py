@@ -15,7 +15,7 @@ from nearsocket.control.rollout.run import Manner
 from nearsocket.control.transport import TransportError, Trouble
 from nearsocket.model.compare import figures
 from nearsocket.model.errors import NearsocketError
-from nearsocket.model.places import HOLD_STARTS
+from nearsocket.model.places import hold_file
 from nearsocket.model.rollout.plan import Reviewed
 from nearsocket.model.rollout.progress import Phase, Progress
 from nearsocket.model.rollout.report import RolloutReport
@@ -250,7 +250,7 @@ def test_what_was_begun_anew_and_finds_all_done_is_at_its_end(serving: Fleet) ->
 
 
 def test_a_host_that_a_driver_upgrade_holds_stops_all_before_anything_is_changed(serving: Fleet) -> None:
-    hold = serving.host("r2").tree.at(HOLD_STARTS)
+    hold = serving.host("r2").tree.at(hold_file("a"))
     hold.parent.mkdir(parents=True, exist_ok=True)
     hold.write_text("a driver upgrade by them@there\n")
     for check in (True, False):

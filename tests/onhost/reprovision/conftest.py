@@ -10,18 +10,40 @@ from typing import Any
 import pytest
 
 from nearsocket.model.driver.orders import Action, Answer, Order, State
-from nearsocket.model.places import HOLD_STARTS
+from nearsocket.model.places import hold_file, let_start
+from nearsocket.model.plan.values import Gate
+from nearsocket.model.settings import OnChange, Relief, Runtime
 from nearsocket.model.snapshot import Snapshot
+from nearsocket.model.start import Start
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect import command
-from nearsocket.onhost.reprovision import entry, facts, kept, stopping
+from nearsocket.onhost.reprovision import entry, facts, kept, sight, stopping
 from nearsocket.onhost.reprovision.apt import Apt
+from tests.build import gpu
+from tests.onhost.apply.made import IMAGE, generation
 from tests.onhost.apply.made import Host as Installation
-from tests.onhost.apply.made import generation
 from tests.onhost.reprovision.standin import DKMS, KERNEL, NEW, OLD, Machine
 
 UNITS = ("nearsocket-x-a.service", "nearsocket-x-b.service")
+
+
+def waiting(name: str) -> str:
+    """What a replica's unit of the shipped template has of an upgrade."""
+    return f"engine\nConditionPathExists=|!{hold_file(name)}\nConditionPathExists=|{let_start(name)}"
+
+
+def records(*names: str, gpus: int = 1, gate: Gate = Gate.CDI_UUID) -> dict[str, str]:
+    """The start records of replicas with that many GPUs each, from the host's first on."""
+    found = {}
+    for at, name in enumerate(names):
+        pcis = tuple(gpu(at * gpus + number).pci for number in range(gpus))
+        unit = f"nearsocket-x-{name}.service"
+        found[f"replicas/{name}.json"] = Start(
+            name, Runtime.DOCKER, f"nearsocket-x-{name}", unit, IMAGE, pcis, gate, OnChange.UNBOUND, "0", Relief.AUTO, 5,
+            "/models/m", None, None, {}, {}, {}, "http://127.0.0.1:1/health", 60,
+        ).to_json()  # fmt: skip
+    return found
 
 
 class Site:
@@ -30,7 +52,6 @@ class Site:
     def __init__(self, root: Path) -> None:
         self.root, self.machine = root, Machine(root)
         self.tree = Tree(root)
-        waits = f"engine\nConditionPathExists=!{HOLD_STARTS}"
         installation = Installation(root)
         installation.system = self.machine
         for path in ("proc/sys/kernel/random", "sys/module/nvidia", "var/lib/dpkg", "boot", "usr", "etc/cdi"):
@@ -39,7 +60,7 @@ class Site:
         (root / "sys/module/nvidia/version").write_text(f"{OLD}\n")
         (root / "var/lib/dpkg/status").write_text("")
         (root / f"boot/initrd.img-{KERNEL}").write_text("old")
-        done = installation.apply(generation({"a": waits, "b": waits}))
+        done = installation.apply(generation({name: waiting(name) for name in "ab"}, extra=records("a", "b")))
         assert done.error is None, done
 
     def do(self, action: Action, to: str = NEW, **more: Any) -> Answer:
@@ -120,6 +141,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     made = Site(tmp_path)
     monkeypatch.setattr(facts, "host_now", lambda _tree: made.machine.host())
     monkeypatch.setattr(command, "run", made.machine)
+    monkeypatch.setattr(sight, "_SETTLE_S", 0.0)  # a stand-in's boot is over at once
     # The reading of a whole host has tests of its own, and takes seconds.
     monkeypatch.setattr(stopping, "collect", lambda _s, root: Snapshot("h", "2026-01-01T00:00:00Z", None, {}, {}))
     return made

@@ -2,7 +2,8 @@
 
 It answers in the real tools' words and codes: a transaction is all or nothing until dpkg fails in it, an upgrade lifts a hold
 (dpkg's selection becomes `install`), a hold that nobody allowed to change refuses, DKMS ends with 10. A boot takes the module that
-its kernel has, and starts what is linked into it unless the unit's condition says no. Its state outlives a program that dies.
+its kernel has, forgets /run, and starts what is linked into it unless the unit's conditions say no. A container sees the GPUs that
+its words ask for. Its state outlives a program that dies.
 """
 
 from __future__ import annotations
@@ -10,24 +11,25 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from nearsocket.model.host import Driver, Host
-from nearsocket.model.places import HOLD_STARTS
 from nearsocket.onhost.collect.command import Output
 from tests.build import gpu, host, source
-from tests.onhost.apply.fake import FakeSystem
+from tests.onhost.reprovision.tools import KERNEL as KERNEL
+from tests.onhost.reprovision.tools import NEW as NEW
+from tests.onhost.reprovision.tools import OLD as OLD
+from tests.onhost.reprovision.tools import Tools
 
-OLD, NEW = "580.95.05", "580.105.08"
 STANDINS = ("libnvidia-compute-standin", "nvidia-kernel-standin", "nvidia-utils-standin")
 DKMS = "nvidia-dkms-standin"
-KERNEL = "6.1.0-30-amd64"
 
 
-class Machine(FakeSystem):
+class Machine(Tools):
     """`Machine(root)(argv, limit)` answers as the command would. Faults are words in its state's `faults`."""
 
     @property
@@ -80,6 +82,7 @@ class Machine(FakeSystem):
         self.change(rebooting=False, boot_id=now["boot_id"] + "+", module=modules.get(kernel), active={}, broken=[])
         (self.root / "proc/sys/kernel/random/boot_id").write_text(self.state["boot_id"])
         (self.root / "sys/module/nvidia/version").write_text(f"{self.state['module']}\n")
+        shutil.rmtree(self.root / "run/nearsocket", ignore_errors=True)
         wants = self.root / "etc/systemd/system/multi-user.target.wants"
         if wants.is_dir():
             self(["systemctl", "start", *sorted(path.name for path in wants.iterdir())], 1)
@@ -99,8 +102,11 @@ class Machine(FakeSystem):
         self._die(words, before=True)
         if name == "systemctl":
             answer = self._systemctl(words)
-        elif name in ("docker", "podman"):
-            answer = super().__call__(argv, limit_s)
+        elif name in ("/usr/bin/docker", "/usr/bin/podman") and words[1] == "run":
+            self._note(words)
+            answer = self._container(words, limit_s)
+        elif Path(name).name in ("docker", "podman"):
+            answer = super().__call__(words, limit_s)
         else:
             self._note(words)
             answer = getattr(self, "_" + name.replace("-", "_"))([word for word in words[1:] if word != "--"], folder)
@@ -123,9 +129,14 @@ class Machine(FakeSystem):
             self._note(words)
             self.change(rebooting=True)
             return Output(0, "", "")
-        if words[1] == "start" and (self.root / HOLD_STARTS.lstrip("/")).exists():
-            self._note(words)
-            return Output(0, "", "")  # ConditionPathExists= is not met: skipped, and no failure
+        if words[1] == "start":
+            skipped = [unit for unit in words[2:] if not self._may_start(unit)]
+            if skipped:
+                self._note(words)
+            # Conditions that are not met: skipped, and no failure.
+            words = [word for word in words if word not in skipped]
+            if set(words[2:]) <= {"--"}:
+                return Output(0, "", "")
         return super().__call__(words, 1.0)
 
     def _dpkg_query(self, _words: list[str], _folder: str | None) -> Output:
@@ -244,57 +255,3 @@ class Machine(FakeSystem):
         now = self.state
         now["packages"][name] = {**now["packages"].get(name, {"version": "", "held": False, "half": False}), **values}
         self._save(now)
-
-    def _dpkg_deb(self, words: list[str], _folder: str | None) -> Output:
-        if words[0] == "--fsys-tarfile":
-            said = f"dpkg-deb: error: '{words[1]}' is not a Debian format archive"
-            return Output(0, "", "") if Path(words[1]).stat().st_size else Output(2, "", said)
-        version = Path(words[1]).name.split("_")[1].partition("-")[0]
-        sources = Path(words[2]) / f"usr/src/nvidia-{version}"
-        sources.mkdir(parents=True)
-        (sources / "dkms.conf").write_text("")
-        return Output(0, "", "")
-
-    def _dkms(self, words: list[str], _folder: str | None) -> Output:
-        if words[0] != "build" or "dkms-fails" not in self.state["faults"]:
-            return Output(0, "", "")
-        tree = Path(words[words.index("--dkmstree") + 1])
-        log = tree / "nvidia" / words[words.index("-v") + 1] / "build/make.log"
-        log.parent.mkdir(parents=True)
-        log.write_text(
-            "  CC [M] nvidia.o\nnvidia.c:12:5: error: implicit declaration of function 'vm_flags_set'\nmake: *** Error 2\n"
-        )
-        return Output(10, f"Error! Bad return status for module build on kernel: {KERNEL} (x86_64)\n", "")
-
-    def _modinfo(self, words: list[str], _folder: str | None) -> Output:
-        version = self.state["modules"].get(words[1])
-        return Output(0, f"{version}\n", "") if version else Output(1, "", "modinfo: ERROR: Module nvidia not found.")
-
-    def _modprobe(self, words: list[str], _folder: str | None) -> Output:
-        version = self.state["modules"].get(self.state.get("next_kernel", KERNEL))
-        self.change(module=version)
-        (self.root / "sys/module/nvidia").mkdir(exist_ok=True)
-        (self.root / "sys/module/nvidia/version").write_text(f"{version}\n")
-        return Output(0, "", "")
-
-    def _update_initramfs(self, words: list[str], _folder: str | None) -> Output:
-        if "boot-full" in self.state["faults"]:
-            said = "zstd: error 70 : Write error : cannot write block : No space left on device\n"
-            return Output(1, said + f"update-initramfs: failed for /boot/initrd.img-{words[-1]} with 1.\n", "")
-        (self.root / f"boot/initrd.img-{words[-1]}").write_text("new")
-        return Output(0, "", "")
-
-    def _lsinitramfs(self, _words: list[str], _folder: str | None) -> Output:
-        return Output(0, "usr/lib/modules\n", "")
-
-    def _mokutil(self, _words: list[str], _folder: str | None) -> Output:
-        return Output(1, "", "EFI variables are not supported on this system")
-
-    def _nvidia_ctk(self, words: list[str], _folder: str | None) -> Output:
-        if "no-ctk" in self.state["faults"]:
-            raise FileNotFoundError("nvidia-ctk is not installed")
-        path = Path(words[-1].partition("=")[2])
-        text = path.read_text().replace(OLD, str(self.state["module"]))
-        path.write_text(text)
-        self.change(cdi={"/etc/cdi/nvidia.json": text})
-        return Output(0, "", "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from nearsocket.model.driver import orders
 from nearsocket.model.driver.orders import Action, Phase
 from nearsocket.model.driver.preflight import Grade
 from nearsocket.onhost.reprovision import kept
@@ -98,17 +97,6 @@ def test_a_way_back_from_a_transaction_that_broke_half_way_is_found(site: Site) 
     assert (site.versions, site.up) == ({OLD}, set(UNITS))
 
 
-def test_a_power_cut_behind_the_first_start_boots_no_unproven_replica(site: Site) -> None:
-    site.good(*WHOLE[:5])
-    site.do(Action.START, replica="a")
-    assert site.up == {UNITS[0]}
-    site.machine.change(rebooting=True)
-    site.machine.boot()
-    assert site.up == set()
-    site.good(Action.AFTER, Action.START, Action.FINISH)
-    assert (site.up, kept.held(site.tree)) == (set(UNITS), False)
-
-
 def test_packages_of_an_earlier_rehearsal_are_not_what_is_built(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.by_dkms(monkeypatch)
     old = kept.folder(site.tree, kept.NEXT) / "nvidia-dkms-standin_580.99.01-0standin1_amd64.deb"
@@ -116,6 +104,43 @@ def test_packages_of_an_earlier_rehearsal_are_not_what_is_built(site: Site, monk
     answer = site.good(Action.REHEARSE)
     assert [look.text for look in answer.looks if look.check == "trial build"] == [f"the module of {NEW} builds for {KERNEL}"]
     assert not old.exists()
+
+
+def kept_packages(site: Site) -> set[str]:
+    return {path.name for path in site.tree.at(kept.PREVIOUS).glob("*.deb")}
+
+
+def test_packages_that_the_repository_no_longer_has_are_kept_from_apts_cache_and_gone_back_to(site: Site) -> None:
+    site.machine.change(repo={name: [f"{NEW}-0standin1"] for name in STANDINS})
+    cache = site.tree.at("/var/cache/apt/archives")
+    cache.mkdir(parents=True)
+    for name in STANDINS:
+        (cache / f"{name}_{OLD}-0standin1_amd64.deb").write_text("whole")
+    looks = site.good(Action.REHEARSE).looks
+    assert [look.grade for look in looks if look.check == "way back"] == [Grade.OK]
+    for path in cache.glob("*.deb"):
+        path.unlink()
+    site.good(*WHOLE[1:5])
+    site.good(*BACK)
+    assert (site.versions, site.machine.state["module"], site.up) == ({OLD}, OLD, set(UNITS))
+
+
+def test_a_repository_that_goes_on_behind_the_rehearsal_takes_no_way_back_away(site: Site) -> None:
+    site.good(*WHOLE[:2])
+    site.machine.change(repo={name: [f"{NEW}-0standin1"] for name in STANDINS})
+    site.good(*WHOLE[2:5])
+    site.good(*BACK)
+    assert (site.versions, site.up, site.state.phase) == ({OLD}, set(UNITS), Phase.DONE)
+
+
+def test_a_second_rehearsal_keeps_what_the_first_one_kept_though_nobody_offers_it_any_more(site: Site) -> None:
+    site.good(Action.REHEARSE)
+    before = kept_packages(site)
+    assert before == {f"{name}_{OLD}-0standin1_amd64.deb" for name in STANDINS}
+    site.machine.change(repo={name: [f"{NEW}-0standin1"] for name in STANDINS})
+    looks = site.good(Action.REHEARSE).looks
+    assert [look.grade for look in looks if look.check == "way back"] == [Grade.OK]
+    assert kept_packages(site) == before
 
 
 def test_half_an_archive_is_no_way_back_and_is_fetched_anew(site: Site) -> None:
@@ -139,12 +164,3 @@ def test_status_tells_packages_of_two_versions_and_which_replicas_ran(site: Site
     site.machine._set(STANDINS[0], version=f"{NEW}-0standin1")
     answer = site.good(Action.STATUS)
     assert (answer.installed, len(answer.split)) == (None, 3)
-
-
-def test_a_state_that_cannot_be_read_is_named_with_the_way_out(site: Site) -> None:
-    path = site.tree.at(orders.FILE)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("{")
-    answer = site.do(Action.PREPARE)
-    assert str(answer.error).startswith(f"{orders.FILE}: expected nearsocket.reprovision-state/1, found: ")
-    assert f"mv {orders.FILE} away" in str(answer.hint)

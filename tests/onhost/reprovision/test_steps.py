@@ -168,6 +168,42 @@ def test_what_engines_compiled_is_cleared_in_mounted_folders_and_no_link_is_foll
     assert (cache / "model").exists()
 
 
+def test_a_named_volume_among_the_mounts_is_cleared_below_its_root_and_never_at_it(site: Site) -> None:
+    volumes = site.root / "var/lib/docker/volumes"
+    inductor, whole, other = (volumes / name / "_data" for name in ("inductor", "cache", "other"))
+    for folder in (inductor / "fxgraph", whole / "vllm/torch_aot_compile/aa", other / "cache/ab"):
+        folder.mkdir(parents=True)
+        (folder / "x").write_text("x")
+    mounts = [
+        # The volume is a cache's root itself, as `docker volume` made it: whoever mounted it may keep more in it.
+        {"source": "/var/lib/docker/volumes/inductor/_data", "destination": "/inductor", "type": "volume"},
+        {"source": "/var/lib/docker/volumes/cache/_data", "destination": f"{HOME}/.cache", "type": "volume"},
+        {"source": "/var/lib/docker/volumes/other/_data", "destination": f"{HOME}/.triton", "type": "volume"},
+        {"source": "", "destination": "/tmp", "type": "tmpfs"},
+    ]
+    env = site.tree.current / "env/a.env"
+    env.write_text(f"{env.read_text()}TORCHINDUCTOR_CACHE_DIR=/inductor\n")
+    box = {"name": "nearsocket-x-a", "mounts": mounts, "read_only": [f"{HOME}/.triton"]}
+    site.machine.change(boxes=[box])
+    notes = site.good(*WHOLE[1:5]).notes
+    assert site.state.caches[0].startswith("/var/lib/docker/volumes/cache/_data/vllm/")
+    assert not any(path.startswith("/var/lib/docker/volumes/inductor") for path in site.state.caches)
+    assert (inductor / "fxgraph/x").exists(), "a mount's own root"
+    assert list((whole / "vllm/torch_aot_compile").iterdir()) == []
+    assert (other / "cache/ab/x").exists(), "the container may only read it"
+    assert "cleared what was compiled in /var/lib/docker/volumes/cache/_data/vllm/torch_aot_compile" in notes
+
+
+def test_what_running_replicas_compiled_behind_the_new_driver_is_not_cleared_by_whoever_goes_on(site: Site) -> None:
+    mounts = [{"source": "/srv/cache", "destination": f"{HOME}/.cache", "type": "bind"}]
+    site.machine.change(boxes=[{"name": "nearsocket-x-a", "mounts": mounts, "read_only": []}])
+    site.good(*WHOLE[1:6])
+    compiled = site.root / "srv/cache/vllm/torch_compile_cache/x"
+    compiled.mkdir(parents=True)
+    site.good(Action.AFTER)
+    assert compiled.exists()
+
+
 @pytest.mark.parametrize("ctk", [True, False])
 def test_a_cdi_specification_of_the_old_version_is_made_anew_or_said(site: Site, ctk: bool) -> None:
     site.good(*WHOLE[1:3])

@@ -47,7 +47,7 @@ def test_a_prepare_whose_preflight_finds_something_stops_nothing(site: Site) -> 
     assert answer.error is not None
     assert "brake would be removed" in answer.error
     assert not answer.touched
-    assert (site.up, kept.held(site.tree)) == (set(UNITS), False)
+    assert (site.up, kept.held(site.tree)) == (set(UNITS), ())
 
 
 def test_a_foreign_hold_is_named(site: Site) -> None:
