@@ -232,8 +232,7 @@ def escape(text: str) -> str:
 def as_xml(gpus: list[Gpu], driver: str) -> str:
     """`-q -x`: element names as nvidia-smi makes them of the rows' names."""
     parts = [
-        '<?xml version="1.0" ?>',
-        "<nvidia_smi_log>",
+        '<?xml version="1.0" ?>\n<nvidia_smi_log>',
         f"\t<driver_version>{escape(driver)}</driver_version>",
         f"\t<attached_gpus>{len(gpus)}</attached_gpus>",
     ]
@@ -288,8 +287,7 @@ def main() -> int:
     except Failed as error:
         if error.code == 18:
             # The real one's two lines; its version has no leading number of CUDA's and two parts.
-            print("Failed to initialize NVML: Driver/library version mismatch")
-            print(f"NVML library version: {library_version()}")
+            print(f"Failed to initialize NVML: Driver/library version mismatch\nNVML library version: {library_version()}")
         elif error.code == 9:
             print("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. (stand-in)")
         else:
