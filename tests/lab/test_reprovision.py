@@ -146,8 +146,8 @@ def test_two_hosts_are_upgraded_in_order_and_the_other_serves(pair: Pair) -> Non
     assert client.returncode == 0, said + errors
     report = json.loads(said)
     assert [host["end"] for host in report["hosts"]] == ["verified", "verified"]
-    assert all("all-reduces as fast as" in " ".join(host["notes"]) for host in report["hosts"]), report
-    assert all("containers see their GPUs: a 2 (" in " ".join(host["notes"]) for host in report["hosts"]), report
+    assert all("all-reduces as fast as" in " ".join(host["notes"]) for host in report["hosts"]), json.dumps(report, indent=1)
+    assert all("containers see their GPUs: a 2 (" in " ".join(host["notes"]) for host in report["hosts"]), json.dumps(report, indent=1)
     pair.is_at(NEWER, NEWER)
     assert all(before[key] != now for key, now in pair.starts().items())
     code, report = pair.upgrade()
@@ -187,7 +187,7 @@ def test_what_would_stop_it_on_the_second_host_is_found_before_anything_is_stopp
     pair.sites[1].host.sh(script, timeout_s=600)
     before = pair.starts()
     code, report = pair.upgrade()
-    assert code == 2, report
+    assert code == 2, json.dumps(report, indent=1)
     assert [host["end"] for host in report["hosts"]] == ["not-touched", "failed"]
     assert said in report["hosts"][1]["reason"]
     assert pair.starts() == before
@@ -206,7 +206,7 @@ def test_a_shutdown_that_takes_a_minute_is_waited_out(pair: Pair) -> None:
     words = "-p After=ssh.service -p ExecStop='/bin/sleep 60' -p TimeoutStopSec=120"
     pair.sites[0].host.sh(f"systemd-run --unit=slow {words} sleep infinity")
     code, report = pair.upgrade("--limit", pair.sites[0].host.name)
-    assert code == 0, report
+    assert code == 0, json.dumps(report, indent=1)
     pair.is_at(NEWER, VERSION)
 
 
@@ -226,7 +226,7 @@ def test_a_driver_that_is_slower_is_taken_back_and_the_fleet_stopped(pair: Pair)
     first.host.sh(f"echo '{line}' >/etc/tmpfiles.d/slow-driver.conf; systemd-tmpfiles --create slow-driver.conf")
     code, report = pair.upgrade()
     assert code == 2
-    assert [host["end"] for host in report["hosts"]] == ["rolled-back", "not-touched"], report
+    assert [host["end"] for host in report["hosts"]] == ["rolled-back", "not-touched"], json.dumps(report, indent=1)
     assert "all-reduces are slower than with the driver before" in report["hosts"][0]["reason"]
     pair.is_at(VERSION, VERSION)
 
@@ -237,7 +237,7 @@ def test_a_silent_upgrade_is_named_by_the_audit_and_repaired_by_the_same_command
     window = judged(first.host.name)
     assert window.of("driver.versions-match") == ("fail",), window.said("driver.versions-match")
     code, report = pair.upgrade("--limit", first.host.name)
-    assert code == 0, report
+    assert code == 0, json.dumps(report, indent=1)
     assert first.host.sh(LOADED) == NEWER
     first.serves(*PORTS.values())
     assert judged(first.host.name).of("driver.versions-match") == ("pass",)
@@ -257,7 +257,7 @@ def test_a_client_that_is_killed_in_any_phase_is_gone_on_with_from_another_folde
         client.send_signal(signal.SIGKILL)
         client.communicate()
     code, report = pair.upgrade("--resume", folder=tmp_path)
-    assert code == 0, report
+    assert code == 0, json.dumps(report, indent=1)
     assert {host["end"] for host in report["hosts"]} <= {"verified", "verified-earlier"}
     pair.is_at(NEWER, NEWER)
 
@@ -274,7 +274,7 @@ def test_a_module_that_does_not_build_is_found_by_building_it_aside(lab_state: P
     fleet.write_text(site.write_fleet(record, machine, "example.org/none@sha256:" + "1" * 64, []).read_text())
     pair = Pair([Site(host, "")], fleet)
     code, report = pair.upgrade()
-    assert code == 2, report
+    assert code == 2, json.dumps(report, indent=1)
     assert f"trial build: the module of {NEWER} does not build for kernel {host.sh('uname -r')}" in report["hosts"][0]["reason"]
     assert host.sh(INSTALLED) == f"{VERSION}-0standin1"
     assert host.sh("ls /var/lib/dkms 2>/dev/null || :") in ("", "mok.key\nmok.pub")

@@ -111,7 +111,7 @@ def serving(machines: Fleet, balanced: tuple[Balancer, int]) -> Fleet:
     if sites.all_saved(machines.sites, "serving"):
         return machines
     code, report = machines.roll(machines.file())
-    assert code == 0, report
+    assert code == 0, json.dumps(report, indent=1)
     assert [host["end"] for host in report["hosts"]] == ["verified"] * 3
     assert machines.generations() == ["1"] * 3
     sites.save_all(machines.sites, "serving")
@@ -126,7 +126,7 @@ def test_a_change_goes_out_in_order_with_one_replica_down_at_most_and_no_request
     before = serving.starts()
     with Client(port) as client:
         code, report = serving.roll(serving.file(environment={"CHANGE": "1"}))
-    assert code == 0, report
+    assert code == 0, json.dumps(report, indent=1)
     assert client.wrong == []
     assert client.answered > 10
     assert balancer.most_drained == 1
@@ -150,7 +150,7 @@ def test_a_second_host_that_is_proven_far_goes_back_and_is_near_the_third_is_unt
     second.host.sh(f"mkdir -p {FAULTS}; touch {FAULTS}/far")
     code, report = serving.roll(fleet)
     assert code == 2
-    assert [host["end"] for host in report["hosts"]] == ["verified", "rolled-back", "not-touched"], report
+    assert [host["end"] for host in report["hosts"]] == ["verified", "rolled-back", "not-touched"], json.dumps(report, indent=1)
     assert "nccl.buffer-placement fail" in report["hosts"][1]["reason"]
     assert serving.generations() == [str(int(numbers[0]) + 1), numbers[1], numbers[2]]
     second.near("b", (1,))
@@ -164,7 +164,7 @@ def test_a_second_host_that_is_proven_far_goes_back_and_is_near_the_third_is_unt
 
     second.host.sh(f"rm {FAULTS}/far")
     code, report = serving.roll(elsewhere(fleet, tmp_path), "--resume")
-    assert code == 0, report
+    assert code == 0, json.dumps(report, indent=1)
     assert [host["end"] for host in report["hosts"]] == ["verified-earlier", "verified", "verified"]
     serving.all_serve()
     for one in serving.sites:
@@ -211,7 +211,7 @@ def test_a_client_that_is_killed_is_resumed_from_another_folder_and_no_replica_i
         client.send_signal(signal.SIGKILL)
         client.communicate()
     code, report = serving.roll(elsewhere(fleet, tmp_path), "--resume")
-    assert code == 0, report
+    assert code == 0, json.dumps(report, indent=1)
     assert {host["end"] for host in report["hosts"]} <= {"verified", "verified-earlier"}
     serving.all_serve()
     code, report = serving.roll(fleet)
