@@ -147,7 +147,9 @@ def test_two_hosts_are_upgraded_in_order_and_the_other_serves(pair: Pair) -> Non
     report = json.loads(said)
     assert [host["end"] for host in report["hosts"]] == ["verified", "verified"]
     assert all("all-reduces as fast as" in " ".join(host["notes"]) for host in report["hosts"]), json.dumps(report, indent=1)
-    assert all("containers see their GPUs: a 2 (" in " ".join(host["notes"]) for host in report["hosts"]), json.dumps(report, indent=1)
+    assert all("containers see their GPUs: a 2 (" in " ".join(host["notes"]) for host in report["hosts"]), json.dumps(
+        report, indent=1
+    )
     pair.is_at(NEWER, NEWER)
     assert all(before[key] != now for key, now in pair.starts().items())
     code, report = pair.upgrade()
