@@ -227,7 +227,7 @@ class Reprovision(Job[Upgrade]):
     def verify(self, place: Place, ready: Ready[Upgrade]) -> Judged:
         """What runs now, judged as its starts were; where all is well, what was kept for the way back goes.
 
-        A replica that did not run before was left down: there is nothing to prove of it. That the host could not be tidied up
+        A replica that did not run before was left as it was: there is nothing to prove of it. That the host could not be tidied up
         behind good proofs is a note, and no reason to take a driver back.
         """
         found = verify.one(place.target, place.way, self.timeout_s, None, place.children)
@@ -241,7 +241,7 @@ class Reprovision(Job[Upgrade]):
             if judged.lost or not wrong or not wrong <= set(measured):
                 return judged
             return dataclasses.replace(judged, problem=self._stays(judged.problem), stays=True)
-        notes = [f"replica {name} did not run before: it was left down, and nothing of it is proven" for name in sorted(down)]
+        notes = [f"replica {name} did not run before: it was left as it was, unproven here" for name in sorted(down)]
         if now is None:
             notes.append(unknown)
         elif now.state is not None and now.state.unfinished:

@@ -58,6 +58,7 @@ def prepare(work: Work) -> Answer:
         state = work.known()
         notes: tuple[str, ...] = ()
         if state.back and work.order.forward:
+            state = stopping.with_running(work.systemctl, state, facts.manifest(work.tree))
             state = kept.write(work.tree, state.at(Phase.STOPPING, back=False, started=(), measured=()))
             notes = ("it was on its way back: turned round, as you asked",)
     else:
@@ -141,9 +142,11 @@ def back(work: Work) -> Answer:
         return Answer(Action.BACK, state, touched=True)
     goal = state.frm
     words = _way_back(work, state, family.of(work.apt.installed()))
+    here = facts.manifest(work.tree)
+    state = stopping.with_running(work.systemctl, state, here)
     state = kept.write(work.tree, state.at(Phase.UPGRADING, back=True, started=(), measured=()))
-    kept.hold(work.tree, facts.names(facts.manifest(work.tree)), f"{stopping.under_way(state)}, and on the way back to {goal}")
-    work.systemctl.stop(state.units)
+    kept.hold(work.tree, facts.names(here), f"{stopping.under_way(state)}, and on the way back to {goal}")
+    stopping.all_down(work.systemctl, state.units)
     if words:
         changing.change(work.apt, state, words)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Optional
@@ -62,11 +63,27 @@ def stop(tree: Tree, systemctl: Systemctl, state: State, replicas: Sequence[str]
     """Keep every replica from starting, then drain and stop each that runs (its unit's ExecStop does both). One that does not run
     is held too: a boot would start it. Raises NearsocketError, OSError."""
     kept.hold(tree, replicas, under_way(state))
-    for unit in state.units:
+    all_down(systemctl, state.units)
+    return kept.write(tree, state.at(Phase.STOPPED))
+
+
+def all_down(systemctl: Systemctl, units: Sequence[str]) -> None:
+    """Drain and stop one after another. Raises NearsocketError where one does not stop: it works on with the driver."""
+    for unit in units:
         problem = systemctl.stop([unit])
         if problem:
             raise NearsocketError(f"expected {unit} to stop, found: {problem}", f"systemctl status {unit}")
-    return kept.write(tree, state.at(Phase.STOPPED))
+
+
+def with_running(systemctl: Systemctl, state: State, here: Optional[Manifest]) -> State:
+    """The same, and of the units that are to come up again those too that a deploy brought in since it was begun.
+
+    Raises OSError, CommandTimeout.
+    """
+    names = [replica.unit for replica in here.replicas] if here else []
+    states = systemctl.show(names)
+    runs = [name for name in names if states[name].active in _RUNS]
+    return dataclasses.replace(state, units=tuple(dict.fromkeys((*state.units, *runs))))
 
 
 def under_way(state: State) -> str:

@@ -137,6 +137,9 @@ class Machine(Tools):
             words = [word for word in words if word not in skipped]
             if set(words[2:]) <= {"--"}:
                 return Output(0, "", "")
+        if words[1] == "stop" and "no-stop" in self.state["faults"]:
+            self._note(words)
+            return Output(1, "", f"Job for {words[-1]} canceled.")
         return super().__call__(words, 1.0)
 
     def _dpkg_query(self, _words: list[str], _folder: str | None) -> Output:
