@@ -164,16 +164,22 @@ class Reprovision(Job[Upgrade]):
     def _going(self, place: Place, ready: Ready[Upgrade], progress: Progress, first: Sequence[Action], forward: bool) -> Done:
         id = ready.work.state.id if ready.work.state else progress.id
         notes: list[str] = []
-        touched, now = ready.work.state is not None, ready.current
+        state = ready.work.state
+        touched, now = state is not None, ready.current
         order = Order(Action.STATUS, id, self.by, self.to)
         try:
             for action in first:
                 answer = self._step(place, action, id)
-                touched = touched or answer.touched
+                touched, state = touched or answer.touched, answer.state or state
                 notes += answer.notes
             note = ask.reboot(place, order, self.reboot_limit_s, self.clock, self.pause)
             notes += [note] if note else []
-            proven = self._step(place, Action.AFTER, id)
+            try:
+                proven = self._step(place, Action.AFTER, id)
+            except Failed as failed:
+                if forward and state is not None and (state.started or state.measured):
+                    return self._serves(now, ready, failed, notes)
+                raise
             now = proven.loaded
             notes += proven.notes
             measured: tuple[str, ...] = ()
@@ -200,6 +206,12 @@ class Reprovision(Job[Upgrade]):
             problem = self._stays("; ".join(failed.message for failed in wrong))
             return Done(now, ready.changes, tuple(notes), did, took, error=problem, hint=_MEND, stays=True)
         return Done(now, ready.changes, tuple(notes), did, took)
+
+    def _serves(self, now: str | None, ready: Ready[Upgrade], failed: Failed, notes: Sequence[str]) -> Done:
+        """Replicas were started behind this driver once it was proven: what fails since is looked at by a person."""
+        problem = f"{failed.message}; the driver {self.to} was proven before and replicas were started behind it, so it stays"
+        hint = f"{failed.hint or 'mend that'}; then --resume; back to the driver before: --driver VERSION-BEFORE --anew"
+        return Done(now, ready.changes, tuple(notes), error=problem, hint=hint, touched=True, stays=True)
 
     def _stays(self, problem: str) -> str:
         return f"{problem}; the driver {self.to} is proven (versions, GPUs, all-reduces of that replica), so it stays"

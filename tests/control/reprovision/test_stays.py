@@ -59,6 +59,47 @@ def test_it_fails_again_where_nothing_was_mended_and_still_stays(fleet: Fleet, m
     assert (fleet.site("r1").versions, fleet.site("r1").up) == ({NEW}, {UNITS[1]})
 
 
+def test_resumed_a_held_replica_without_its_gpus_takes_no_driver_back_from_those_that_serve(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(fleet, monkeypatch, UNITS[0])
+    fleet.go()
+    site = fleet.site("r1")
+    site.machine.fault("gpu-unseen")
+    report = fleet.go(resume=True)
+    assert fleet.ends(report) == [End.FAILED, End.UNTOUCHED]
+    said = str(report.hosts[0].reason)
+    assert said.startswith("expected the container of replica a to see 1 GPUs, found 0 (libcuda); ")
+    assert f"the driver {NEW} was proven before and replicas were started behind it, so it stays" in said
+    assert "then --resume" in str(report.hosts[0].hint)
+    assert "back" not in fleet.lines["r1"].asked
+    assert (site.versions, site.machine.state["module"], site.up, kept.held(site.tree)) == ({NEW}, NEW, {UNITS[1]}, ("a",))
+    site.machine.fault()
+    broken(fleet, monkeypatch)
+    assert fleet.ends(fleet.go(resume=True)) == [End.VERIFIED, End.VERIFIED]
+    assert site.up == set(UNITS)
+
+
+def test_turned_round_forward_nothing_counts_as_started_that_was_before(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the host says behind its turn decides, and not what it was when it was looked at."""
+    broken(fleet, monkeypatch, UNITS[0])
+    monkeypatch.setattr(measuring, "compared", lambda *_: Compared((), ("b",)))
+    fleet.go()
+    assert fleet.site("r1").state.back
+    broken(fleet, monkeypatch)
+    machine = fleet.lines["r1"].machine
+    boot = machine.boot
+
+    def boots() -> None:
+        boot()
+        machine.fault(*(["gpu-unseen"] if machine.state["module"] == NEW else []))
+
+    monkeypatch.setattr(machine, "boot", boots)
+    report = fleet.go(anew=True)
+    assert "so it stays" not in str(report.hosts[0].reason)
+    assert (fleet.site("r1").versions, fleet.site("r1").up) == ({OLD}, set(UNITS))
+
+
 def test_a_replica_whose_all_reduces_could_not_be_measured_takes_the_driver_back(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +119,17 @@ def test_what_is_unproven_once_all_are_up_takes_no_proven_driver_back_either(fle
     assert fleet.site("r1").machine.state["module"] == NEW
     fleet.lines["r1"].unproven = False
     assert fleet.ends(fleet.go(resume=True)) == [End.VERIFIED, End.VERIFIED]
+
+
+def test_what_is_unproven_and_was_never_measured_takes_the_driver_back_once_all_are_up(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "compared", lambda *_: Compared((), ("b",)))
+    fleet.lines["r1"].unproven = True
+    report = fleet.go()
+    assert fleet.ends(report) == [End.ROLLED_BACK, End.UNTOUCHED]
+    assert "so it stays" not in str(report.hosts[0].reason)
+    assert (fleet.site("r1").versions, fleet.site("r1").up) == ({OLD}, set(UNITS))
 
 
 def test_whoever_wants_the_driver_before_says_so_and_gets_it(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
