@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from nearsocket.control import converge, snapshots, verify
 from nearsocket.control.reprovision import ask, measuring
 from nearsocket.control.reprovision.ask import HostLost
-from nearsocket.control.reprovision.steps import Failed, Steps
+from nearsocket.control.reprovision.steps import Failed, Started, Steps
 from nearsocket.control.rollout import record, site
 from nearsocket.control.rollout.job import Done, Job, Judged, Place, Ready, Seen
 from nearsocket.control.rollout.run import RESUME_WAIT_S
@@ -191,7 +191,7 @@ class Reprovision(Job[Upgrade]):
                 notes += found.notes
                 measured = found.good
             unknown = self.accept_unknown or not forward
-            did, took, wrong = self._steps(place, id).start(ready.replicas, forward, measured, unknown)
+            started = self._steps(place, id).start(ready.replicas, forward, measured, unknown)
             notes += measuring.changes(place, ready.work.before, self.checks, self.timeout_s) if forward else []
         except HostLost as error:
             return Done(None, notes=tuple(notes), error=error.message, hint=error.hint, lost=True)
@@ -202,10 +202,18 @@ class Reprovision(Job[Upgrade]):
             return Done(None, notes=tuple(notes), error=error.message, hint=hint, lost=True)
         except NearsocketError as error:
             return self._failed(ready, now, error.message, touched, notes, error.hint)
-        if wrong:
-            problem = self._stays("; ".join(failed.message for failed in wrong))
-            return Done(now, ready.changes, tuple(notes), did, took, error=problem, hint=_MEND, stays=True)
-        return Done(now, ready.changes, tuple(notes), did, took)
+        return self._up(ready, now, started, notes, forward)
+
+    def _up(self, ready: Ready[Upgrade], now: str | None, started: Started, notes: Sequence[str], forward: bool) -> Done:
+        """Starts that failed behind a proven driver fail the host, and a hook does; on the way back a hook is a note."""
+        done = Done(now, ready.changes, tuple(notes), started.did, started.took)
+        if started.wrong:
+            problem = "; ".join((self._stays("; ".join(started.wrong)), *started.hooked))
+            return dataclasses.replace(done, error=problem, hint=_MEND, stays=True)
+        if started.hooked and forward:
+            problem = f"{'; '.join(started.hooked)}; every replica is up behind the driver {self.to}, so it stays"
+            return dataclasses.replace(done, error=problem, hint="mend what the hook calls, then --resume", stays=True)
+        return dataclasses.replace(done, notes=(*notes, *started.hooked))
 
     def _serves(self, now: str | None, ready: Ready[Upgrade], failed: Failed, notes: Sequence[str]) -> Done:
         """Replicas were started behind this driver once it was proven: what fails since is looked at by a person."""

@@ -25,6 +25,17 @@ class Failed(NearsocketError):
 
 
 @dataclass(frozen=True)
+class Started:
+    """What was done and how long it took, by replica; `wrong`: what is not up although the driver is proven; `hooked`: hooks that
+    failed of replicas that are."""
+
+    did: Mapping[str, str]
+    took: Mapping[str, float]
+    wrong: tuple[str, ...] = ()
+    hooked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Steps:
     """`order`: what all steps of this upgrade share."""
 
@@ -39,10 +50,8 @@ class Steps:
             raise Failed(answer.error, answer.hint, answer.touched)
         return answer
 
-    def start(
-        self, replicas: Sequence[str], forward: bool, measured: tuple[str, ...], accept_unknown: bool
-    ) -> tuple[Mapping[str, str], Mapping[str, float], Sequence[Failed]]:
-        """One after another: what was done, how long it took, and what went wrong although the driver is proven.
+    def start(self, replicas: Sequence[str], forward: bool, measured: tuple[str, ...], accept_unknown: bool) -> Started:
+        """One after another.
 
         The first that is not proven stops those behind it, unless its all-reduces were good (`measured`): then the driver is not
         what keeps it down, and every other is to come up. On the way back every one is to come up too. Raises Failed.
@@ -50,6 +59,7 @@ class Steps:
         did: dict[str, str] = {}
         took: dict[str, float] = {}
         wrong: list[Failed] = []
+        hooked: list[str] = []
         for replica in replicas:
             try:
                 answer = self.take(Action.START, replica=replica, accept_unknown=accept_unknown, measured=measured)
@@ -60,6 +70,7 @@ class Steps:
                 continue
             if not answer.notes:
                 did[replica], took[replica] = "restarted", answer.took_s
+            hooked += [answer.hooked] if answer.hooked else []
         if wrong and not forward:
             raise wrong[0]
-        return did, took, wrong
+        return Started(did, took, tuple(failed.message for failed in wrong), tuple(hooked))

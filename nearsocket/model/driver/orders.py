@@ -127,7 +127,8 @@ class Answer:
     """What one step came to. `looks`: a preflight's; `words`: what the transaction names; `installed`, `loaded`: the driver's
     version as packages and as the module in memory have it; `split`: packages of another version than the rest. `ran`: of the
     `replicas`, those that ran when an upgrade began, None where none is under way; `held`: those that an upgrade keeps down.
-    `error`: why it failed; `touched`: something was changed.
+    `hooked`: for START, which hook of a replica that is up and proven failed. `error`: why it failed; `touched`: something was
+    changed.
     """
 
     action: Action
@@ -146,6 +147,7 @@ class Answer:
     error: Optional[str] = None
     hint: Optional[str] = None
     touched: bool = False
+    hooked: Optional[str] = None
 
     @property
     def stops(self) -> tuple[Look, ...]:

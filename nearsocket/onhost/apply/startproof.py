@@ -22,9 +22,17 @@ def problem(tree: Tree, manifest: Manifest, unit: str, stop_at: StopAt) -> Optio
     replica = next((one.name for one in manifest.replicas if one.unit == unit), None)
     if replica is None or stop_at is StopAt.NOTHING:
         return None
-    hooked = hook.failed(tree, replica)
-    if hooked is not None:
-        return f"{hooked}; whether it gets traffic is not known"
+    return hooked(tree, replica) or unproven(tree, replica, stop_at)
+
+
+def hooked(tree: Tree, replica: str) -> Optional[str]:
+    """What its hooks left to say; None where none failed."""
+    said = hook.failed(tree, replica)
+    return None if said is None else f"{said}; whether it gets traffic is not known"
+
+
+def unproven(tree: Tree, replica: str, stop_at: StopAt) -> Optional[str]:
+    """As `problem`, hooks left out: they say nothing of the engine, its GPUs and its memory."""
     accept_unknown = stop_at is StopAt.FAILURE
     start = _newest(tree, replica)
     try:

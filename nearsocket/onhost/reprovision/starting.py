@@ -7,9 +7,10 @@ from typing import Optional
 
 from nearsocket.model.driver.orders import Action, Answer, Phase, State
 from nearsocket.model.errors import NearsocketError
-from nearsocket.model.generation import Manifest, ReplicaEntry
+from nearsocket.model.generation import ReplicaEntry
 from nearsocket.model.host import Host
 from nearsocket.model.order import StopAt
+from nearsocket.onhost import hook
 from nearsocket.onhost.apply import startproof
 from nearsocket.onhost.reprovision import facts, kept, sight, stopping
 from nearsocket.onhost.reprovision.work import Work
@@ -47,10 +48,10 @@ def start(work: Work) -> Answer:
     # Written before it begins: whoever goes on knows that GPUs are in use from then on.
     begun = tuple(dict.fromkeys((*state.started, entry.unit)))
     state = kept.write(work.tree, dataclasses.replace(state, started=begun, measured=work.order.measured or state.measured))
-    wrong = _brought_up(work, here, entry)
+    wrong = _brought_up(work, entry)
     if wrong is None:
         kept.let_go(work.tree, entry.name)
-        return Answer(Action.START, state, touched=True)
+        return Answer(Action.START, state, touched=True, hooked=startproof.hooked(work.tree, entry.name))
     why = stopping.under_way(state)
     if entry.name in state.measured:
         why = f"replica {entry.name} did not come up behind the driver {state.to}, which is proven: {wrong}"
@@ -58,13 +59,17 @@ def start(work: Work) -> Answer:
     return Answer(Action.START, state, error=wrong, hint=f"journalctl -u {entry.unit}", touched=True)
 
 
-def _brought_up(work: Work, here: Manifest, entry: ReplicaEntry) -> Optional[str]:
-    """Why it is not up and proven; None where it is. Raises OSError, CommandTimeout, NearsocketError."""
+def _brought_up(work: Work, entry: ReplicaEntry) -> Optional[str]:
+    """Why it is not up and proven; None where it is, whatever its hooks came to. Raises OSError, CommandTimeout, NearsocketError.
+
+    One that is up behind a hook that failed is started anew: that is what calls the hook again.
+    """
     stop_at = StopAt.FAILURE if work.order.accept_unknown else StopAt.UNKNOWN
     if work.systemctl.show([entry.unit])[entry.unit].active == "active":
-        if startproof.problem(work.tree, here, entry.unit, stop_at) is None:
+        if startproof.hooked(work.tree, entry.name) is None and startproof.unproven(work.tree, entry.name, stop_at) is None:
             return None
         work.systemctl.stop([entry.unit])
+    hook.forget(work.tree, [entry])  # what an earlier drain or start came to says nothing of this one
     with kept.let_start(work.tree, entry.name):
         work.systemctl.reset_failed([entry.unit])
         problem = work.systemctl.start([entry.unit])
@@ -73,4 +78,4 @@ def _brought_up(work: Work, here: Manifest, entry: ReplicaEntry) -> Optional[str
         problem = f"it is {now}"
     if problem is not None:
         return f"expected {entry.unit} to start, found: {problem}"
-    return startproof.problem(work.tree, here, entry.unit, stop_at)
+    return startproof.unproven(work.tree, entry.name, stop_at)

@@ -14,6 +14,7 @@ from nearsocket.model.driver.transaction import Transaction
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.host import Package
 from nearsocket.model.verdicts.reading import listed
+from nearsocket.onhost import hook
 from nearsocket.onhost.apply import freeze, journal
 from nearsocket.onhost.reprovision import changing, checks, facts, kept, proof, rehearse, starting, stopping
 from nearsocket.onhost.reprovision.apt import ASK_S
@@ -67,7 +68,11 @@ def prepare(work: Work) -> Answer:
             return _seen(work, found, Action.PREPARE, error=listed(look for look in found.looks if look.grade.value == "stop"))
         state, notes = stopping.begin(work.tree, work.apt, work.systemctl, work.order, found, facts.manifest(work.tree))
     if state.phase is Phase.STOPPING:
-        state = stopping.stop(work.tree, work.systemctl, state, facts.names(facts.manifest(work.tree)))
+        here = facts.manifest(work.tree)
+        replicas = here.replicas if here else ()
+        hook.forget(work.tree, replicas)
+        state = stopping.stop(work.tree, work.systemctl, state, facts.names(here))
+        notes = (*notes, *(said for one in replicas if (said := hook.failed(work.tree, one.name))))
     return Answer(Action.PREPARE, state, notes=notes, touched=True)
 
 

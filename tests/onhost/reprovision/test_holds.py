@@ -8,6 +8,7 @@ import pytest
 
 from nearsocket.model import places
 from nearsocket.model.driver.orders import Action
+from nearsocket.onhost import hook
 from nearsocket.onhost.apply import disk
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.reprovision import kept
@@ -124,3 +125,17 @@ def test_the_one_file_of_an_older_nearsocket_makes_room_for_one_a_replica(tmp_pa
     assert kept.held(tree) == ("b",)
     kept.let_all_go(tree)
     assert not old.exists()
+
+
+def test_what_an_earlier_drain_came_to_is_told_once_and_decides_no_start(site: Site) -> None:
+    left = site.tree.at(places.hook_failed("a", "drain"))
+    disk.make_folders(left.parent)
+    left.write_text("exit code 1: of an earlier stop")
+    assert site.good(Action.PREPARE).notes == (), "of a stop before this one"
+    left.write_text("exit code 1: load balancer does not answer")
+    site.machine.fault("lock")
+    assert site.do(Action.UPGRADE).error is not None
+    site.machine.fault()
+    site.good(Action.BACK, Action.REBOOT, Action.AFTER)
+    assert site.do(Action.START, replica="a").error is None
+    assert (site.up, kept.held(site.tree), hook.failed(site.tree, "a")) == ({UNITS[0]}, ("b",), None)
