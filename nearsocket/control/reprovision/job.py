@@ -218,7 +218,10 @@ class Reprovision(Job[Upgrade]):
     def _serves(self, now: str | None, ready: Ready[Upgrade], failed: Failed, notes: Sequence[str]) -> Done:
         """Replicas were started behind this driver once it was proven: what fails since is looked at by a person."""
         problem = f"{failed.message}; the driver {self.to} was proven before and replicas were started behind it, so it stays"
-        hint = f"{failed.hint or 'mend that'}; then --resume; back to the driver before: --driver VERSION-BEFORE --anew"
+        mend = failed.hint or "mend that"
+        hint = (
+            f"{mend if '--resume' in mend else f'{mend}; then --resume'}; back to the driver before: --driver VERSION-BEFORE --anew"
+        )
         return Done(now, ready.changes, tuple(notes), error=problem, hint=hint, touched=True, stays=True)
 
     def _stays(self, problem: str) -> str:

@@ -15,7 +15,7 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.host import Package
 from nearsocket.model.verdicts.reading import listed
 from nearsocket.onhost import hook
-from nearsocket.onhost.apply import freeze, journal
+from nearsocket.onhost.apply import freeze, journal, startproof
 from nearsocket.onhost.reprovision import changing, checks, facts, kept, proof, rehearse, starting, stopping
 from nearsocket.onhost.reprovision.apt import ASK_S
 from nearsocket.onhost.reprovision.checks import Found
@@ -180,6 +180,8 @@ def after(work: Work) -> Answer:
     """The new boot, proven: versions, NVML, CDI, GPUs in containers; and what engines compiled for the old driver is cleared."""
     state = work.known()
     goal = transaction.upstream(state.goal)
+    if state.phase is Phase.PROVEN:  # asked again: until it answers it counts for nothing, and nobody closes the upgrade by it
+        state = kept.write(work.tree, state.at(Phase.UPGRADED))
     if proof.loaded(work.tree) is None:
         work.apt.run(["modprobe", "nvidia"], ASK_S)  # many servers load it at the first use, and nothing has used it in this boot
     host = facts.host_now(work.tree)
@@ -191,8 +193,16 @@ def after(work: Work) -> Answer:
 
 
 def finish(work: Work) -> Answer:
-    """All is proven: what was kept for the way back goes."""
+    """All is proven: what was kept for the way back goes. Raises NearsocketError where something is left that --resume mends."""
     state = work.known()
+    if state.phase is not Phase.PROVEN:
+        raise NearsocketError(
+            f"expected the driver to be proven before the upgrade is closed, found {state.phase.value}", "--resume"
+        )
+    here = facts.manifest(work.tree)
+    hooked = [said for one in (here.replicas if here else ()) if (said := startproof.hooked(work.tree, one.name))]
+    if hooked and not state.back:
+        raise NearsocketError(hooked[0], "mend what the hook calls, then --resume")
     kept.let_all_go(work.tree)
     kept.forget_packages(work.tree)
     return Answer(Action.FINISH, kept.write(work.tree, state.at(Phase.DONE)), touched=True)

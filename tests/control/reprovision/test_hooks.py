@@ -33,6 +33,7 @@ def test_an_undrain_hook_that_fails_fails_the_host_and_takes_no_driver_back_meas
     assert f"every replica is up behind the driver {NEW}, so it stays" in said
     assert "back" not in fleet.lines["r1"].asked
     assert (site.versions, site.up, kept.held(site.tree)) == ({NEW}, set(UNITS), ())
+    assert site.state.phase is Phase.PROVEN, "not closed: --resume gives the hook another call"
     ran = {unit: site.machine.state["active"][unit]["id"] for unit in UNITS}
     hooks(site, "true")
     assert fleet.ends(fleet.go(resume=True)) == [End.VERIFIED, End.VERIFIED]

@@ -80,6 +80,28 @@ def test_resumed_a_held_replica_without_its_gpus_takes_no_driver_back_from_those
     assert site.up == set(UNITS)
 
 
+def test_resumed_what_the_host_fails_in_while_all_replicas_serve_stays_open_until_it_is_mended(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(fleet, monkeypatch, UNITS[0])
+    fleet.go()
+    site, machine = fleet.site("r1"), fleet.site("r1").machine
+    machine.change(broken=[])
+    kept.let_go(site.tree, "a")
+    machine(["systemctl", "start", UNITS[0]], 1)
+    text = f'{{"kind": "nvidia.com/gpu", "hostPath": "/usr/lib/libcuda.so.{OLD}"}}'
+    (site.root / "etc/cdi/nvidia.json").write_text(text)
+    machine.change(cdi={"/etc/cdi/nvidia.json": text})
+    machine.fault("no-ctk")
+    report = fleet.go(resume=True)
+    assert fleet.ends(report) == [End.FAILED, End.UNTOUCHED]
+    assert "no nvidia-ctk" in str(report.hosts[0].reason)
+    assert (site.up, site.versions, site.state.phase) == (set(UNITS), {NEW}, Phase.UPGRADED)
+    machine.change(cdi={})
+    assert fleet.ends(fleet.go(resume=True)) == [End.VERIFIED, End.VERIFIED]
+    assert site.state.phase is Phase.DONE
+
+
 def test_turned_round_forward_nothing_counts_as_started_that_was_before(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the host says behind its turn decides, and not what it was when it was looked at."""
     broken(fleet, monkeypatch, UNITS[0])
