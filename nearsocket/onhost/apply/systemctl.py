@@ -73,9 +73,9 @@ class Systemctl:
         if problem:
             raise OSError(problem)
 
-    def start(self, names: Sequence[str]) -> Optional[str]:
-        """Start them side by side and wait; what systemd said where one did not start."""
-        return self._call(["start", "--", *names], _JOB_S) if names else None
+    def start(self, names: Sequence[str], limit_s: float = _JOB_S) -> Optional[str]:
+        """Start them side by side and wait, `limit_s` seconds; what systemd said where one did not start by then."""
+        return self._call(["start", "--", *names], limit_s) if names else None
 
     def restart(self, name: str) -> Optional[str]:
         """Restart it and wait; as `start`."""

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Optional
 
 from nearsocket.model import places, read
@@ -43,14 +43,16 @@ SOURCES = frozenset(
         *("container.toolkit", "packages", "packages.holds", "dkms", "cdi", "units", "numactl", "nvidia.topo"),
     }
 )
+#: Which GPUs NVML names, and nothing else.
+GPUS = frozenset({"nvml", "pci", "nodes", "cpus", "driver.files"})
 _READ_S = 240.0
 _SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _KEYS = ("/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der")
 
 
-def host_now(tree: Tree) -> Host:
-    """The host at this moment, as far as an upgrade looks at it."""
-    jobs = [job for job in JOBS if job.name in SOURCES]
+def host_now(tree: Tree, wanted: Set[str] = SOURCES) -> Host:
+    """The host at this moment, as far as an upgrade looks at it; `wanted`: these sources alone."""
+    jobs = [job for job in JOBS if job.name in wanted]
     sources = run_jobs(jobs, Context(tree.root), time.monotonic() + _READ_S)
     taken_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return read.host(Snapshot("this host", taken_at, None, {"uid": os.geteuid()}, {}, sources))

@@ -7,6 +7,7 @@ It holds nothing on a GPU, has no network, ends in its time, and is removed what
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,10 @@ from nearsocket.onhost.apply.steps import said
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.command import CommandTimeout
+from nearsocket.onhost.reprovision import facts
 
 _RUN_S, _REMOVE_S = 120.0, 60.0
+_NO_ANSWER = f"no answer in {_RUN_S:g} s"
 #: How long a boot is given to make what is missing, how often it is looked for, and what all replicas may take together.
 _SETTLE_S, _PAUSE_S, _ALL_S = 90.0, 5.0, 600.0
 #: The runtime's and the container's words as one: where a request is refused, the reason is on standard error.
@@ -37,13 +40,14 @@ _JOINED = ("sh", "-c", 'exec "$@" 2>&1', "sh")
 @dataclass(frozen=True)
 class Seen:
     """One replica: that its container sees its GPUs (`good`), that it sees fewer or is refused them (`fault`, with what to do in
-    `hint`), or why that could not be asked (`unknown`)."""
+    `hint`), or why that could not be asked (`unknown`). `slow`: a container with its GPUs did not end in its time."""
 
     replica: str
     good: Optional[Sight] = None
     fault: Optional[str] = None
     hint: Optional[str] = None
     unknown: Optional[str] = None
+    slow: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Eyes:
     pause: Callable[[float], None] = time.sleep
 
     def look(self, host: Host, replicas: Sequence[ReplicaEntry]) -> tuple[Seen, ...]:
-        """Every one of them, in order. `host`: GPUs as NVML names them now."""
+        """Every one of them, in order. `host`: GPUs as NVML names them now; asked of NVML anew where a look is taken again."""
         began = self.clock()
         found = []
         for replica in replicas:
@@ -67,11 +71,13 @@ class Eyes:
         return tuple(found)
 
     def _settled(self, host: Host, replica: ReplicaEntry, end: float) -> Seen:
-        while True:
-            seen = self._one(host, replica)
-            if seen.fault is None or self.clock() + _PAUSE_S >= end:
-                return seen
+        """The first container behind a boot may be slow (a cold image): it has one more try, whatever the time."""
+        seen = self._one(host, replica)
+        again = seen.slow
+        while seen.fault is not None and (again or self.clock() + _PAUSE_S < end):
             self.pause(_PAUSE_S)
+            seen, again = self._one(facts.host_now(self.tree, facts.GPUS), replica), False
+        return seen
 
     def _one(self, host: Host, replica: ReplicaEntry) -> Seen:
         try:
@@ -86,8 +92,11 @@ class Eyes:
             return Seen(replica.name, fault=error.message, hint=error.hint)
         if entry.runtime is Runtime.DOCKER:  # a boot that is still going on may not have come to it; the unit requires it too
             with contextlib.suppress(OSError, CommandTimeout):
-                self.systemctl.start(["docker.service"])
-        answer, why = self._asked(entry, names)
+                self.systemctl.start(["docker.service"], _RUN_S)
+        try:
+            answer, why = self._asked(entry, names)
+        except CommandTimeout:
+            return dataclasses.replace(self._refused(entry, _NO_ANSWER), slow=True)
         if answer is None:
             return self._refused(entry, why)
         if answer.seen < len(entry.gpus):
@@ -97,20 +106,21 @@ class Eyes:
 
     def _refused(self, entry: Start, why: str) -> Seen:
         """Whether it is the request for GPUs that fails: the same container without it tells."""
-        plain, other = self._asked(entry, ())
+        try:
+            plain, other = self._asked(entry, ())
+        except CommandTimeout:
+            plain, other = None, _NO_ANSWER
         if plain is None:
             return Seen(entry.replica, unknown=other)
         text = f"expected the container of replica {entry.replica} to start with its {len(entry.gpus)} GPUs, found: {why}"
         return Seen(entry.replica, fault=text, hint=sight.remedy(entry))
 
     def _asked(self, entry: Start, names: Sequence[str]) -> tuple[Optional[Sight], str]:
-        """One container from its start to its end; what it sees, or None and why it did not tell."""
+        """One container from its start to its end; what it sees, or None and why it did not tell. Raises CommandTimeout."""
         words = sight.argv(entry, names, str(self.tree.current / "env" / f"{entry.replica}.env"))
         self._remove(entry)
         try:
             output = self.systemctl.run([*_JOINED, *words], _RUN_S)
-        except CommandTimeout:
-            return None, f"no answer in {_RUN_S:g} s"
         except OSError as error:
             return None, said(error)
         finally:

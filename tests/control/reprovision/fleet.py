@@ -85,7 +85,7 @@ class Line(Transport):
         tree = self.site.tree
         with _ONE:
             before = (facts.host_now, command.run)
-            facts.host_now, command.run = lambda _tree: self.machine.host(), self.machine  # type: ignore[assignment]
+            facts.host_now, command.run = lambda *_: self.machine.host(), self.machine  # type: ignore[assignment]
             try:
                 made = entry._locked(order, tree, Systemctl(self.machine), Apt(str(tree.at(kept.NEXT)), self.machine))
             finally:

@@ -60,7 +60,7 @@ def answer(folder: Path, words: list[str], given: bytes) -> bytes:
         return beat.answer([*words[1:], "--root", str(folder)])
     if words[0] == "verdicts":
         return json.dumps(machine.verdicts()).encode() + b"\n"
-    facts.host_now = lambda _tree: machine.host()
+    facts.host_now = lambda *_: machine.host()
     command.run = machine
     stopping.collect = lambda _s, root: Snapshot("h", "2026-01-01T00:00:00Z", None, {}, {})  # type: ignore[assignment]
     order = orders.order_from_json(given.decode())

@@ -139,7 +139,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """The host, whose reading and commands are the stand-in's."""
     monkeypatch.setattr(os, "fsync", lambda _fd: None)  # what it guards against is not played here
     made = Site(tmp_path)
-    monkeypatch.setattr(facts, "host_now", lambda _tree: made.machine.host())
+    monkeypatch.setattr(facts, "host_now", lambda *_: made.machine.host())
     monkeypatch.setattr(command, "run", made.machine)
     monkeypatch.setattr(sight, "_SETTLE_S", 0.0)  # a stand-in's boot is over at once
     # The reading of a whole host has tests of its own, and takes seconds.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+
 import pytest
 
 from nearsocket.model.driver.orders import Action, Phase
 from nearsocket.model.plan.values import Gate
 from nearsocket.onhost.apply.systemctl import Systemctl
+from nearsocket.onhost.collect.command import CommandTimeout, Output
 from nearsocket.onhost.reprovision import facts, kept, sight
 from nearsocket.onhost.reprovision.sight import Eyes
 from tests.onhost.reprovision.conftest import UNITS, Site, records
@@ -131,3 +135,58 @@ def test_on_the_way_back_it_is_a_note_and_keeps_nobody_down(site: Site) -> None:
     assert all("found 0 (libcuda)" in note for note in notes)
     site.good(*BACK[3:])
     assert site.up == set(UNITS)
+
+
+def test_no_call_of_the_look_may_hold_an_upgrade_up_for_hours(site: Site) -> None:
+    limits: dict[str, float] = {}
+
+    def run(argv: Sequence[str], limit_s: float) -> Output:
+        limits[" ".join(argv[:2])] = limit_s
+        return site.machine(argv, limit_s)
+
+    here = facts.manifest(site.tree)
+    assert here is not None
+    Eyes(site.tree, Systemctl(run)).look(site.machine.host(), here.replicas)
+    assert limits["systemctl start"] == 120.0
+    assert max(limits.values()) == 120.0
+
+
+def test_one_container_that_was_slow_is_asked_once_more_though_its_time_is_over(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sight, "_SETTLE_S", 90.0)
+    now, slow = [0.0], [1]
+
+    def run(argv: Sequence[str], limit_s: float) -> Output:
+        if slow[0] and "--name=nearsocket-sight-a" in argv and any("gpu=" in word for word in argv):
+            slow[0] -= 1
+            now[0] += limit_s
+            raise CommandTimeout(f"docker run: no answer in {limit_s:g} s")
+        return site.machine(argv, limit_s)
+
+    def pause(seconds: float) -> None:
+        now[0] += seconds
+
+    here = facts.manifest(site.tree)
+    assert here is not None
+    eyes = Eyes(site.tree, Systemctl(run), lambda: now[0], pause)
+    assert [one.fault for one in eyes.look(site.machine.host(), here.replicas)] == [None, None]
+    slow[0], now[0] = 2, 0.0
+    found = eyes.look(site.machine.host(), here.replicas)
+    assert str(found[0].fault).endswith("no answer in 120 s")
+    assert now[0] == 245.0
+
+
+def test_a_gpu_that_nvml_names_late_is_looked_for_anew(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sight, "_SETTLE_S", 90.0)
+    now = [0.0]
+
+    def pause(seconds: float) -> None:
+        now[0] += seconds
+
+    first = dataclasses.replace(site.machine.host(), gpus=())
+    here = facts.manifest(site.tree)
+    assert here is not None
+    eyes = Eyes(site.tree, Systemctl(site.machine), lambda: now[0], pause)
+    assert [one.fault for one in eyes.look(first, here.replicas)] == [None, None]
+    assert now == [10.0]
