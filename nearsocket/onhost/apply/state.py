@@ -66,7 +66,7 @@ def read(tree: Tree, systemctl: Systemctl, new: Optional[Manifest] = None) -> St
     if number is not None:
         try:
             manifest = manifest_of(tree, number)
-        except (OSError, NearsocketError, UnicodeDecodeError) as error:
+        except (OSError, NearsocketError) as error:
             damage = f"generation {number} cannot be read: {error}"
     observed, contents = observe(tree, number, manifest) if manifest and number is not None else (None, {})
     unfinished, void = _cut(journal.read(tree), number)
@@ -104,7 +104,7 @@ def _cut(found: Optional[Journal], number: Optional[int]) -> tuple[Optional[Jour
 
 def manifest_of(tree: Tree, number: int) -> Manifest:
     """The manifest of one generation. Raises OSError, NearsocketError."""
-    return generation.from_json(disk.read(tree.generation(number) / MANIFEST).decode("utf-8"))
+    return generation.from_json(disk.read(tree.generation(number) / MANIFEST).decode("utf-8", "replace"))
 
 
 def observe(tree: Tree, number: int, manifest: Manifest) -> tuple[Manifest, Mapping[str, bytes]]:

@@ -32,5 +32,5 @@ def _in_force(tree: Tree) -> InForce:
         return InForce()
     try:
         return InForce(number, state.manifest_of(tree, number).digest)
-    except (OSError, NearsocketError, UnicodeDecodeError):
+    except (OSError, NearsocketError):
         return InForce(number)

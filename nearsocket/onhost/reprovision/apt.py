@@ -18,8 +18,8 @@ ASK_S = 300.0
 #: A driver's archives are some 400 MB, its module takes minutes to build for each kernel.
 FETCH_S, CHANGE_S = 1800.0, 3600.0
 _LOCK_S = 120
-#: Both streams as one: dpkg, DKMS and a package's scripts say what is wrong on either.
-_JOINED = ("sh", "-c", 'exec "$@" 2>&1', "sh")
+#: Both streams of a command as one: dpkg, DKMS, a package's scripts and runtimes of containers say what is wrong on either.
+JOINED = ("sh", "-c", 'exec "$@" 2>&1', "sh")
 #: needrestart must not restart engines behind our back; debconf must not ask.
 _QUIET = ("env", "DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_SUSPEND=1", "NEEDRESTART_MODE=l", "APT_LISTCHANGES_FRONTEND=none")
 _APT = (
@@ -89,7 +89,7 @@ class Apt:
 
     def simulate(self, words: Sequence[str]) -> Output:
         """What the transaction would do. Raises OSError, CommandTimeout."""
-        return self.run([*_JOINED, *_QUIET, *_APT, "-s", *_LEAVE, "install", "--", *words], ASK_S * 2)
+        return self.run([*JOINED, *_QUIET, *_APT, "-s", *_LEAVE, "install", "--", *words], ASK_S * 2)
 
     def fetch(self, words: Sequence[str]) -> Output:
         """Fetch the transaction's packages into our folder, install nothing. Raises OSError, CommandTimeout."""
@@ -106,7 +106,7 @@ class Apt:
 
     def mend(self) -> Output:
         """Bring what a kill left half configured to its end. Raises OSError, CommandTimeout."""
-        return self.run([*_JOINED, *_QUIET, "dpkg", "--force-confdef", "--force-confold", "--configure", "-a"], CHANGE_S)
+        return self.run([*JOINED, *_QUIET, "dpkg", "--force-confdef", "--force-confold", "--configure", "-a"], CHANGE_S)
 
     def mark(self, what: str, names: Sequence[str]) -> None:
         """`hold` or `unhold` these. Raises OSError, CommandTimeout."""
@@ -118,7 +118,7 @@ class Apt:
 
     def _change(self, options: Sequence[str], words: Sequence[str], limit_s: float) -> Output:
         own = ("-o", f"Dir::Cache::Archives={self.archives}")
-        return self.run([*_JOINED, *_QUIET, *_APT, *own, *options, "install", "--", *words], limit_s)
+        return self.run([*JOINED, *_QUIET, *_APT, *own, *options, "install", "--", *words], limit_s)
 
 
 def problem(output: Output) -> str:

@@ -74,7 +74,7 @@ def _ram_disk(tree: Tree, apt: Apt, release: str) -> None:
     if not image.exists():
         return
     try:
-        said = apt.run(["sh", "-c", 'exec "$@" 2>&1', "sh", "update-initramfs", "-u", "-k", release], _INITRAMFS_S)
+        said = apt.run([*apts.JOINED, "update-initramfs", "-u", "-k", release], _INITRAMFS_S)
     except FileNotFoundError:
         return  # a RAM disk that another tool makes; the packages' own triggers called it
     if said.code:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from typing import Optional
 
 from nearsocket.model import places, read
@@ -15,7 +15,9 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Manifest
 from nearsocket.model.host import Host
 from nearsocket.model.snapshot import Snapshot
-from nearsocket.onhost.apply import state
+from nearsocket.model.text import one_line
+from nearsocket.model.verdicts.reading import listed
+from nearsocket.onhost.apply import disk, state
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect import command
 from nearsocket.onhost.collect.command import CommandTimeout
@@ -59,14 +61,42 @@ def host_now(tree: Tree, wanted: Set[str] = SOURCES) -> Host:
 
 
 def manifest(tree: Tree) -> Optional[Manifest]:
-    """The generation in force; None where there is none. Raises OSError, NearsocketError."""
+    """The generation in force; None where there is none. Raises NearsocketError where it cannot be read: a deploy mends that, and
+    while replicas are held it is refused."""
     number = tree.number()
-    return None if number is None else state.manifest_of(tree, number)
+    if number is None:
+        return None
+    try:
+        return state.manifest_of(tree, number)
+    except (NearsocketError, OSError) as error:
+        found = error.message if isinstance(error, NearsocketError) else error.strerror or str(error)
+        hint = f"rm -r {places.HOLD_STARTS} there (where it is there), deploys/site.py or deploys/rollback.py, then --resume"
+        raise NearsocketError(f"generation {number}, the one in force, cannot be read: {one_line(found, 200)}", hint) from None
 
 
 def names(here: Optional[Manifest]) -> tuple[str, ...]:
     """The replicas of a generation."""
     return tuple(replica.name for replica in here.replicas) if here else ()
+
+
+def refuse_older_units(tree: Tree, here: Optional[Manifest], replicas: Collection[str]) -> None:
+    """A unit of an older nearsocket never starts while the folder of holds is there: its condition asks for no such path.
+
+    Raises NearsocketError where one of `replicas` has such a unit and anything is held, OSError.
+    """
+    if here is None or not disk.there(tree.at(places.HOLD_STARTS)):
+        return
+    units = {replica.unit for replica in here.replicas if replica.name in replicas}
+    try:
+        older = [unit for unit in waiting_units(tree, here) if unit in units]
+    except NearsocketError:  # a unit that cannot be read; its start says so
+        return
+    if older:
+        raise NearsocketError(
+            f"expected units that know how to wait for an upgrade, found {listed(older)} of an older nearsocket",
+            "end it with the nearsocket that began it; or there, where the driver is whole (nvidia-smi): "
+            f"rm -r {places.HOLD_STARTS}, then deploys/site.py, then --resume",
+        )
 
 
 def kernels(host: Host) -> tuple[str, ...]:

@@ -56,9 +56,7 @@ def containers(tree: Tree, apt: Apt, host: Host, goal: str) -> tuple[str, ...]:
             continue
         copy = _copied(tree, path)
         try:
-            said = apt.run(
-                ["sh", "-c", 'exec "$@" 2>&1', "sh", "nvidia-ctk", "cdi", "generate", f"--output={tree.at(path)}"], _GENERATE_S
-            )
+            said = apt.run([*apts.JOINED, "nvidia-ctk", "cdi", "generate", f"--output={tree.at(path)}"], _GENERATE_S)
         except FileNotFoundError:
             raise NearsocketError(
                 f"expected {path} to name files that are there, found {listed(missing[:2]) or listed(stale)}, and no nvidia-ctk",

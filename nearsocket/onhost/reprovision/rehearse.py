@@ -124,7 +124,7 @@ def _built(apt: Apt, trial: Path, named: tuple[str, str], release: str) -> Optio
     name, version = named
     trees = ["--sourcetree", str(trial / "usr/src"), "--dkmstree", str(trial / "dkms")]
     (trial / "dkms").mkdir(exist_ok=True)
-    joined = ["sh", "-c", 'exec "$@" 2>&1', "sh", "nice", "-n", "19"]
+    joined = [*apts.JOINED, "nice", "-n", "19"]
     added = apt.run([*joined, "dkms", "add", "-m", name, "-v", version, *trees], apts.ASK_S)
     if added.code and "already" not in added.text:
         return apts.problem(added)

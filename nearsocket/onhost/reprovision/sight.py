@@ -28,13 +28,12 @@ from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.command import CommandTimeout
 from nearsocket.onhost.reprovision import facts
+from nearsocket.onhost.reprovision.apt import JOINED
 
 _RUN_S, _REMOVE_S = 120.0, 60.0
 _NO_ANSWER = f"no answer in {_RUN_S:g} s"
 #: How long a boot is given to make what is missing, how often it is looked for, and what all replicas may take together.
 _SETTLE_S, _PAUSE_S, _ALL_S = 90.0, 5.0, 600.0
-#: The runtime's and the container's words as one: where a request is refused, the reason is on standard error.
-_JOINED = ("sh", "-c", 'exec "$@" 2>&1', "sh")
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ class Eyes:
         words = sight.argv(entry, names, str(self.tree.current / "env" / f"{entry.replica}.env"))
         self._remove(entry)
         try:
-            output = self.systemctl.run([*_JOINED, *words], _RUN_S)
+            output = self.systemctl.run([*JOINED, *words], _RUN_S)
         except OSError as error:
             return None, said(error)
         finally:

@@ -45,6 +45,7 @@ def start(work: Work) -> Answer:
         raise NearsocketError(f"expected a replica of this host, found {work.order.replica!r}", "run deploys/site.py")
     if entry.unit not in state.units:
         return Answer(Action.START, state, notes=(f"replica {entry.name} did not run before: it is left as it is",), touched=True)
+    facts.refuse_older_units(work.tree, here, [entry.name])
     # Written before it begins: whoever goes on knows that GPUs are in use from then on.
     begun = tuple(dict.fromkeys((*state.started, entry.unit)))
     state = kept.write(work.tree, dataclasses.replace(state, started=begun, measured=work.order.measured or state.measured))

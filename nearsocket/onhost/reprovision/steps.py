@@ -28,6 +28,8 @@ def status(work: Work) -> Answer:
     here = facts.manifest(work.tree)
     loaded = proof.loaded(work.tree)
     names = facts.names(here)
+    if work.state is not None and work.state.unfinished:  # said before anything is done, and no driver taken back for it
+        facts.refuse_older_units(work.tree, here, names)
     split = tuple(f"{package.name} {package.version}" for package in mine.split)
     ran = None
     if here and work.state is not None and work.state.unfinished:

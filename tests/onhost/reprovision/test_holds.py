@@ -14,7 +14,7 @@ from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.reprovision import kept
 from tests.onhost.apply.made import Host as Installation
 from tests.onhost.apply.made import generation
-from tests.onhost.reprovision.conftest import UNITS, Site, waiting
+from tests.onhost.reprovision.conftest import UNITS, Site, records, waiting
 from tests.onhost.reprovision.standin import NEW
 from tests.onhost.reprovision.test_steps import WHOLE
 
@@ -139,3 +139,27 @@ def test_what_an_earlier_drain_came_to_is_told_once_and_decides_no_start(site: S
     site.good(Action.BACK, Action.REBOOT, Action.AFTER)
     assert site.do(Action.START, replica="a").error is None
     assert (site.up, kept.held(site.tree), hook.failed(site.tree, "a")) == ({UNITS[0]}, ("b",), None)
+
+
+def test_an_upgrade_that_an_older_nearsocket_began_is_refused_before_anything_with_a_way_out_that_ends_it(site: Site) -> None:
+    site.good(*WHOLE[:5])
+    for unit in UNITS:
+        (site.tree.current / "systemd" / unit).write_text(f"engine\nConditionPathExists=!{places.HOLD_STARTS}\n")
+    for one_file in (True, False):
+        if one_file:
+            kept.let_all_go(site.tree)
+            site.tree.at(places.HOLD_STARTS).write_text("an upgrade\n")
+        else:
+            kept.hold(site.tree, ["a", "b"], "an upgrade")
+        for action in (Action.STATUS, Action.START):
+            answer = site.do(action, replica="a", forward=True)
+            assert f"found {UNITS[0]}" in str(answer.error)
+            assert "of an older nearsocket" in str(answer.error)
+            assert "end it with the nearsocket that began it" in str(answer.hint)
+    assert (site.up, site.state.started) == (set(), ()), "refused before its first change"
+    kept.let_all_go(site.tree)  # rm -r
+    installation = Installation(site.root)
+    installation.system = site.machine
+    assert installation.apply(generation({name: waiting(name) for name in "ab"}, extra=records("a", "b"))).error is None
+    site.good(Action.STATUS, *WHOLE[1:])
+    assert (site.up, kept.held(site.tree), site.versions) == (set(UNITS), (), {NEW})
