@@ -6,7 +6,7 @@ on the host, all-reduces against the driver before, replicas started and proven 
 the packages before. In the inventory's order, resumable by anybody: `nearsocket rollout INVENTORY reprovision --driver VERSION`.
 
 A host that an earlier rollout is not done with is refused until somebody says what to do: resume=true goes on with it, anew=true
-begins anew.
+begins anew. Unlike a rollout it shows no signs of life to colleagues, and asks for none.
 
 Other data: reboot_limit (seconds), disturb, accept_unknown, override_freeze. docs/reprovision.md.
 """

@@ -30,7 +30,7 @@ from nearsocket.model.text import one_line
 _AWAY = (Trouble.UNREACHABLE, Trouble.REFUSED, Trouble.TIMEOUT, Trouble.SSH)
 _PAUSE_S = 2.0
 _MEND = (
-    f"mend what keeps it down, then --resume; to serve it in another way: rm {places.HOLD_STARTS}/REPLICA there, deploy, "
+    f"mend what keeps it down, then --resume; to serve it in another way: rm {places.HOLD_STARTS}/REPLICA there, deploys/site.py, "
     "--resume; back to the driver before: --driver VERSION-BEFORE --anew"
 )
 

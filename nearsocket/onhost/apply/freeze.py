@@ -17,7 +17,7 @@ from nearsocket.onhost.apply import disk
 from nearsocket.onhost.apply.tree import Tree
 
 _LARGEST = 1 << 16
-HINT = 'wait, or say why not: --data override_freeze="..."'
+HINT = 'wait, or say why not: a rollout --override-freeze "...", a deploy --data override_freeze="..."'
 
 
 def today() -> str:

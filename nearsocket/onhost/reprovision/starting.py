@@ -31,7 +31,7 @@ def seen_inside(work: Work, state: State, host: Host) -> tuple[str, ...]:
 
 
 def start(work: Work) -> Answer:
-    """One replica up, proven by its start. One that did not run before is left down.
+    """One replica up, proven by its start. One that did not run before is left down; one that is up unproven stays so, held.
 
     It is held until it is proven: its own start is let through, and a boot or a crash in between finds it held. Then it is let go
     for good. One that an earlier try left up and unproven is started anew.
@@ -57,6 +57,8 @@ def start(work: Work) -> Answer:
     if entry.name in state.measured:
         why = f"replica {entry.name} did not come up behind the driver {state.to}, which is proven: {wrong}"
     kept.hold(work.tree, [entry.name], why)
+    if work.systemctl.show([entry.unit])[entry.unit].active == "active":
+        wrong = f"{wrong}; it stays up, and held: no crash and no boot starts it again"
     return Answer(Action.START, state, error=wrong, hint=f"journalctl -u {entry.unit}", touched=True)
 
 

@@ -61,6 +61,7 @@ def test_a_start_that_is_not_proven_is_held_and_started_anew_by_the_next(site: S
     answer = site.do(Action.START, replica="a", measured=("a",), accept_unknown=False)
     assert answer.error is not None
     assert "97 %" in answer.error
+    assert "it stays up, and held: no crash and no boot starts it again" in answer.error
     assert (site.up, kept.held(site.tree)) == ({UNITS[0]}, ("a", "b"))
     assert not site.tree.at(places.let_start("a")).exists()
     assert f"replica a did not come up behind the driver {NEW}, which is proven" in site.tree.at(places.hold_file("a")).read_text()
