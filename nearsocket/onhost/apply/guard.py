@@ -36,7 +36,7 @@ Look = Callable[[], Host]
 
 
 def look(root: str) -> Host:
-    """The host as it is now, as far as the guard needs it. Asked twice where something was too slow: what did not answer refuses."""
+    """The host as it is now, as far as the guard needs it. Asked once more where something was too slow: no answer refuses."""
     seen = collect(_LOOK_S, root=Path(root), only=_SOURCES)
     if any(source.status is SourceStatus.TIMEOUT for source in seen.sources.values()):
         seen = collect(_LOOK_S, root=Path(root), only=_SOURCES)

@@ -129,8 +129,8 @@ def test_going_back_is_guarded_as_going_forward_is(host: Host) -> None:
 
 
 def test_the_guard_asks_once_more_where_something_was_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    late = Snapshot("h", "2026-01-01T00:00:00Z", None, {"containers": Source(SourceStatus.TIMEOUT, reason="docker ps")}, {})
-    good = Snapshot("h", "2026-01-01T00:00:00Z", None, {"containers": Source(SourceStatus.OK, data=[])}, {})
+    late = Snapshot("h", "2026-01-01T00:00:00Z", None, {}, {}, {"containers": Source(SourceStatus.TIMEOUT, reason="docker ps")})
+    good = Snapshot("h", "2026-01-01T00:00:00Z", None, {}, {}, {"containers": Source(SourceStatus.OK, data=[])})
     for answers, wanted in (([late, good], SourceStatus.OK), ([late, late], SourceStatus.TIMEOUT), ([good], SourceStatus.OK)):
         left = list(answers)
         monkeypatch.setattr(guard, "collect", lambda *_args, _left=left, **_named: _left.pop(0))
