@@ -59,9 +59,7 @@ def _lines(report: RolloutReport, pen: Pen) -> Iterator[Text]:
     yield Text(f"exit code {report.exit_code}: {_MEANING.get(report.exit_code, 'interrupted')}", QUIET)
     unfinished = report.id is not None and any(host.end in (*WRONG, End.INTERRUPTED, End.UNTOUCHED) for host in report.hosts)
     if unfinished:
-        step = (
-            f"see to the cause, then the same command with --resume goes on with rollout {report.id}, from any folder, for any user"
-        )
+        step = f"see to the cause, then the same again; with --resume where rollout {report.id} changed a host, by anybody"
         yield from wrap(Text.assemble(("next: ", "bold"), pen.outside(step)), pen.width)
 
 

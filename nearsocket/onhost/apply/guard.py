@@ -15,6 +15,7 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.generation import Manifest
 from nearsocket.model.host import Host
 from nearsocket.model.order import Order
+from nearsocket.model.snapshot import SourceStatus
 from nearsocket.model.verdicts import reloadrisk
 from nearsocket.model.verdicts.reloadrisk import Risk
 from nearsocket.onhost.apply.state import State
@@ -35,8 +36,11 @@ Look = Callable[[], Host]
 
 
 def look(root: str) -> Host:
-    """The host as it is now, as far as the guard needs it."""
-    return read.host(collect(_LOOK_S, root=Path(root), only=_SOURCES))
+    """The host as it is now, as far as the guard needs it. Asked once more where something was too slow: no answer refuses."""
+    seen = collect(_LOOK_S, root=Path(root), only=_SOURCES)
+    if any(source.status is SourceStatus.TIMEOUT for source in seen.sources.values()):
+        seen = collect(_LOOK_S, root=Path(root), only=_SOURCES)
+    return read.host(seen)
 
 
 def refuse(order: Order, reload: bool, wanted: Manifest, found: State, look: Optional[Look]) -> None:

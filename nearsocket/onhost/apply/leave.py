@@ -22,7 +22,7 @@ from nearsocket.onhost.apply.steps import Job
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.apply.work import Leave, Work
-from nearsocket.onhost.verify import publish
+from nearsocket.onhost.verify import cgroups, publish
 
 #: What is nearsocket's own on a host, the record of old values last. /run's part goes too, but for what kept engines use.
 _OWN = ("/etc/nearsocket/current", "/etc/nearsocket/generations", "/etc/nearsocket/pending.json", "/usr/local/lib/nearsocket")
@@ -113,21 +113,17 @@ def carry_out(leaving: Leaving, tree: Tree, systemctl: Systemctl, done: Callable
         for replica in leaving.found.manifest.replicas if leaving.found.manifest else ():
             publish.forget(tree.root, replica.name)  # nobody writes them any more, and values outlive their writer
     proven.sweep(tree, systemctl)
-    _end_slices(tree, systemctl)
+    if not leaving.keep:
+        _end_slices(tree, systemctl)
     _purge(leaving, tree)
     done("purge")
     return None
 
 
 def _end_slices(tree: Tree, systemctl: Systemctl) -> None:
-    """systemd keeps a slice that it made by itself above others, though nothing is in it any more."""
+    """systemd keeps a slice that it made by itself when nothing is in it any more. To stop one ends what is in it."""
     for name in (programs.PROBE_SLICE, programs.ALL_SLICE):
-        group = name if name == programs.ALL_SLICE else f"{programs.ALL_SLICE}/{name}"
-        try:
-            events = tree.at(f"/sys/fs/cgroup/{group}/cgroup.events").read_text(encoding="ascii", errors="replace")
-        except OSError:
-            events = ""
-        if "populated 1" not in events.splitlines():
+        if not cgroups.pids(tree.root, name, name):
             systemctl.stop([name])
 
 

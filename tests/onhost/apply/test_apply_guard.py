@@ -11,6 +11,8 @@ from nearsocket.model.generation import Generation
 from nearsocket.model.host import Host as HostModel
 from nearsocket.model.order import Order
 from nearsocket.model.outcome import Outcome
+from nearsocket.model.snapshot import Snapshot, Source, SourceStatus
+from nearsocket.onhost.apply import guard
 from nearsocket.onhost.apply.run import apply
 from nearsocket.onhost.apply.systemctl import Systemctl
 from tests import build
@@ -124,3 +126,13 @@ def test_going_back_is_guarded_as_going_forward_is(host: Host) -> None:
     assert host.tree.number() == 2
     assert seen(host, None, IDLE).error is None
     assert host.tree.number() == 1
+
+
+def test_the_guard_asks_once_more_where_something_was_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Snapshot("h", "2026-01-01T00:00:00Z", None, {}, {}, {"containers": Source(SourceStatus.TIMEOUT, reason="docker ps")})
+    good = Snapshot("h", "2026-01-01T00:00:00Z", None, {}, {}, {"containers": Source(SourceStatus.OK, data=[])})
+    for answers, wanted in (([late, good], SourceStatus.OK), ([late, late], SourceStatus.TIMEOUT), ([good], SourceStatus.OK)):
+        left = list(answers)
+        monkeypatch.setattr(guard, "collect", lambda *_args, _left=left, **_named: _left.pop(0))
+        assert guard.look("/").source("containers").status is wanted
+        assert left == []

@@ -74,12 +74,14 @@ def slices_are_there(host: Host) -> None:
     host.system.change(active={**host.system.state["active"], **made})
 
 
-def test_a_slice_that_holds_somebody_elses_process_stays(host: Host) -> None:
+@pytest.mark.parametrize("hierarchy", ["", "unified/", "systemd/"])
+def test_a_slice_that_holds_somebody_elses_process_stays(host: Host, hierarchy: str) -> None:
     assert host.apply(TUNED).error is None
     slices_are_there(host)
-    for name, populated in (("nearsocket.slice", 1), ("nearsocket.slice/nearsocket-probe.slice", 0)):
-        host.at(f"/sys/fs/cgroup/{name}").mkdir(parents=True)
-        host.at(f"/sys/fs/cgroup/{name}/cgroup.events").write_text(f"populated {populated}\nfrozen 0\n")
+    for name, inside in (("nearsocket.slice/docker-x.scope", "4242\n"), ("nearsocket.slice/nearsocket-probe.slice", "")):
+        group = host.at(f"/sys/fs/cgroup/{hierarchy}{name}")
+        group.mkdir(parents=True)
+        (group / "cgroup.procs").write_text(inside)
     assert remove(host).error is None
     assert "nearsocket.slice" in host.system.state["active"]
     assert "nearsocket-probe.slice" not in host.system.state["active"]
@@ -159,7 +161,9 @@ def test_kept_engines_run_on_unrestarted_by_units_that_need_nothing_of_ours(host
     before = everything(host)
     assert host.apply(made).error is None
     engines = {replica.unit for replica in made.manifest.replicas}
-    running = {unit: entry["id"] for unit, entry in host.system.state["active"].items() if unit in {*engines, "theirs.service"}}
+    slices_are_there(host)
+    kept = {*engines, "theirs.service", "nearsocket.slice", "nearsocket-probe.slice"}
+    running = {unit: entry["id"] for unit, entry in host.system.state["active"].items() if unit in kept}
     calls = len(host.system.state["calls"])
     outcome = remove(host, keep_engines=True)
     assert outcome.error is None
