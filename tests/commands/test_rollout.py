@@ -86,7 +86,7 @@ def test_a_failure_its_report_and_its_way_on(typed: Typed) -> None:
     assert "--resume goes on with it" in err
     code, out, _ = typed("--resume")
     assert code == 2
-    assert "next: see to the cause, then the same command with --resume" in out
+    assert "next: see to the cause, then the same again; with --resume where rollout" in out
     assert "✗ far" in out or "x far" in out
     typed.fleet.host("r1").prove()
     code, report = typed.json("--resume")

@@ -129,8 +129,12 @@ def shape(line: str) -> str:
     text = re.sub(r"nccl-\w{6}", "nccl-NAME", text)
     text = re.sub(r"is (empty, ignoring|[\d,-]+)\. \(GPU affinity = [\d,-]*", "is CPUS. (GPU affinity = ", text)
     text = re.sub(r"CPU affinity = [\d,-]+", "CPU affinity = CPUS", text)
-    text = re.sub(r"\b(0x)?(?=[0-9a-f]*[0-9])[0-9a-f]+\b(\.\d+)*", "N", text)
+    text = re.sub(r"\b(?:0x[0-9a-f]+|(?=[0-9a-f]*[0-9])[0-9a-f]+)\b(\.\d+)*", "N", text)
     return re.sub(r"( N)+$", " N", re.sub(r"(Channel N(?:/N)? :)( N)+$", r"\1 N", text))
+
+
+def test_an_address_without_a_decimal_digit_is_an_address_too() -> None:
+    assert shape("comm 0xbfdcde rank 1") == shape("comm 0x7f01 rank 0") == "comm N rank N"
 
 
 def test_a_filter_on_mbind_makes_nccl_fall_back_with_its_line(tmp_path: Path) -> None:
