@@ -48,15 +48,15 @@ while not stop.exists():
 log.write("end\\n")
 END
 rm -f /root/poll.stop /root/poll.log; nohup python3 /root/poll.py %s >/dev/null 2>&1 &"""
-#: All that leaving has to put back. Times of files are no trace of ours.
+#: All that leaving has to put back. Times of files are no trace of ours, nor is the mount that Docker keeps of its first container.
 SEEN = (
     "find /etc /usr/local /var/lib/nearsocket /run/nearsocket /run/systemd/system -xdev ! -name machine-id ! -path '*/ld.so.cache' "
     "-printf '%p %y %m %u %l\\n' 2>/dev/null | sort; "
     "find /etc -xdev -type f ! -path '*/ld.so.cache' -exec sha256sum {} + | sort -k2; "
     "systemctl list-unit-files --no-legend | sort; "
     "systemctl list-units --no-legend --plain --type=service,mount,slice | awk '{print $1, $3}' | "
-    "grep -v -e user -e session -e run-r | sort; "
-    "awk '{print $2, $3}' /proc/mounts | grep -v -e overlay -e '^/run/user' | sort; "
+    "grep -v -e user -e session -e run-r -e run-docker | sort; "
+    "awk '{print $2, $3}' /proc/mounts | grep -v -e overlay -e '^/run/user' -e '^/run/docker' | sort; "
     "sysctl vm.swappiness vm.zone_reclaim_mode kernel.numa_balancing; dpkg-query -W; apt-mark showhold"
 )
 
