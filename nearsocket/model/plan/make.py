@@ -123,7 +123,8 @@ def _place(
 ) -> tuple[ReplicaPlan, list[Refusal]]:
     replica = seat.settings
     beside = [other for other in seats if other.near & seat.near]
-    caps = {o.name: memory.cap(fingerprint.steady(host), o.near, len(beside), o.settings.limits.shm_bytes) for o in beside}
+    settled = fingerprint.steady(host)
+    caps = {o.name: memory.cap(settled, o.near, len(beside), o.settings.limits.shm_bytes) for o in beside}
     own = memory.need(replica, measured.get(replica.name))
     others = [memory.need(o.settings, measured.get(o.name)) for o in beside if o is not seat]
     all_caps = sum(caps.values())
