@@ -2,6 +2,6 @@
 
 import os
 
-from nearsocket.control.fleet_hosts import fleet_hosts
+from nearsocket.control.fleet_hosts import inventory_hosts
 
-hosts = fleet_hosts(os.environ.get("NEARSOCKET_FLEET", "fleet.yaml"))
+hosts = inventory_hosts(os.environ.get("NEARSOCKET_FLEET", "fleet.yaml"))

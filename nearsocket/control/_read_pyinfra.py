@@ -66,6 +66,8 @@ def _say(error: BaseException, path: str) -> str:
     if isinstance(inner, SyntaxError):
         line, inner = inner.lineno, SyntaxError(inner.msg)
     what = f"{type(inner).__name__}: {inner}"
+    if isinstance(inner, SystemExit) and isinstance(inner.code, str):  # an inventory that says itself what is wrong
+        return inner.code.removeprefix("nearsocket: ")
     return f"line {line}: {what}" if line else what
 
 

@@ -1,4 +1,4 @@
-"""A fleet file as pyinfra's inventory: `hosts = fleet_hosts("fleet.yaml")` is all that an inventory in Python needs."""
+"""A fleet file as pyinfra's inventory: `hosts = inventory_hosts("fleet.yaml")` is all that an inventory in Python needs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from nearsocket.control import fleet, schema, settings
 from nearsocket.control.serve_schema import said
+from nearsocket.model.errors import NearsocketError
 
 #: Data of pyinfra's SSH to keys of a fleet file.
 _REACH = {
@@ -32,6 +33,16 @@ def fleet_hosts(path: str | Path) -> list[tuple[str, dict[str, Any]]]:
     whole = fleet.load(path)
     fleet.read(path)  # what only shows when levels are merged
     return [_host(path, whole, host) for host in whole.hosts]
+
+
+def inventory_hosts(path: str | Path) -> list[tuple[str, dict[str, Any]]]:
+    """`fleet_hosts` where pyinfra runs the inventory. Raises SystemExit with the one line; pyinfra would show a traceback."""
+    try:
+        return fleet_hosts(path)
+    except NearsocketError as error:
+        raise SystemExit(f"nearsocket: {error.message}" + (f"\n  {error.hint}" if error.hint else "")) from None
+    except OSError as error:
+        raise SystemExit(f"nearsocket: {path}: expected a fleet file, found: {error.strerror or error}") from None
 
 
 def _host(path: Path, whole: schema.Fleet, host: schema.HostEntry) -> tuple[str, dict[str, Any]]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from nearsocket import paths
 from nearsocket.control import fleet, pyinfra_inventory
-from nearsocket.control.fleet_hosts import fleet_hosts
+from nearsocket.control.fleet_hosts import fleet_hosts, inventory_hosts
 from nearsocket.control.target import Target
 from nearsocket.model.errors import UsageError
 from tests.plan.rendered import RECIPE, ROOT
@@ -75,3 +78,23 @@ def test_a_fault_of_the_file_is_one_line(tmp_path: Path) -> None:
     path.write_text("hosts: [{name: gpu1, repliccas: []}]")
     with pytest.raises(UsageError, match=r"fleet.yaml:1: .*did you mean 'replicas'"):
         fleet_hosts(path)
+
+
+def test_an_inventory_that_pyinfra_runs_ends_with_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text("hosts:\n- name: gpu1\n  replicas:\n  - {name: a, adopt: later}\n")
+    with pytest.raises(SystemExit, match=r"\Anearsocket: .*fleet\.yaml:4: .*expected to be 'observe'.*found 'later'\Z"):
+        inventory_hosts(path)
+    with pytest.raises(SystemExit, match=r"\Anearsocket: .*none\.yaml: expected"):
+        inventory_hosts(tmp_path / "none.yaml")
+
+
+def test_a_bad_fleet_file_is_one_line_through_pyinfra_itself_and_through_an_audit(tmp_path: Path) -> None:
+    (tmp_path / "fleet.yaml").write_text("hosts:\n- name: gpu1\n  replicas:\n  - {name: a, adopt: later}\n")
+    environ = {**os.environ, "NEARSOCKET_FLEET": str(tmp_path / "fleet.yaml")}
+    inventory = str(paths.inventories_folder() / "fleet.py")
+    for words in (["pyinfra", inventory, str(paths.deploys_folder() / "audit.py"), "-y"], ["nearsocket", "audit", inventory]):
+        done = subprocess.run([sys.executable, "-m", *words], env=environ, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode in (1, 64)
+        assert "Traceback" not in done.stdout + done.stderr
+        assert "fleet.yaml:4: " in done.stderr, done.stderr
