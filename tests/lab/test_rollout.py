@@ -144,7 +144,7 @@ def test_a_second_host_that_is_proven_far_goes_back_and_is_near_the_third_is_unt
     serving: Fleet, tmp_path: Path
 ) -> None:
     numbers, before = serving.generations(), serving.starts()
-    first, second, third = serving.sites
+    _, second, third = serving.sites
     # Nothing holds b of the new generation, and on the second machine NCCL's proxy runs on the other socket.
     fleet = serving.file(loose=True, environment={"CHANGE": "far", "NEARSOCKET_STANDIN_FAULTS": FAULTS})
     second.host.sh(f"mkdir -p {FAULTS}; touch {FAULTS}/far")
@@ -169,7 +169,6 @@ def test_a_second_host_that_is_proven_far_goes_back_and_is_near_the_third_is_unt
     serving.all_serve()
     for one in serving.sites:
         one.near("b", (1,))
-    del first
 
 
 def refused(fleet: Fleet, file: Path, *options: str) -> tuple[int, str]:
@@ -186,33 +185,61 @@ def elsewhere(fleet: Path, folder: Path) -> Path:
     return Path(shutil.copy(fleet, folder / "the-same.yaml"))
 
 
-#: Where the client is killed: the machine by its place, and what is to be seen there first.
-PHASES = {
+#: Where one client after another is killed: the machine by its place, and what is to be seen there first.
+KILLS = {
     "apply of the first": (0, "[ -e /etc/nearsocket/pending.json ]"),
-    "proof of the first": (0, f'grep -q \'"phase": "applied"\' {progress.FILE}'),
     "between hosts": (0, f'grep -q \'"phase": "verified"\' {progress.FILE}'),
-    "apply of the second": (1, f'grep -q \'"phase": "begun"\' {progress.FILE}'),
-    "proof of the last": (2, f'grep -q \'"phase": "applied"\' {progress.FILE}'),
+    "proof of the second": (1, f'grep -q \'"phase": "applied"\' {progress.FILE}'),
+    "apply of the last": (2, f'grep -q \'"phase": "begun"\' {progress.FILE}'),
 }
 
 
-@pytest.mark.parametrize("phase", PHASES)
-def test_a_client_that_is_killed_is_resumed_from_another_folder_and_no_replica_is_lost(
-    serving: Fleet, tmp_path: Path, phase: str
-) -> None:
-    at, seen = PHASES[phase]
-    for one in serving.sites:  # what an earlier rollout left would be seen at once
-        one.host.sh(f"rm -f {progress.FILE}")
-    fleet = serving.file(environment={"CHANGE": phase.replace(" ", "-")})
-    client = serving.start(fleet)
+def killed(client: subprocess.Popen[str], one: Site | None = None, seen: str = "") -> None:
+    """Kill a client once that is to be seen on the machine; without one, once it says that it looks at the hosts."""
+    assert client.stderr
     try:
-        serving.sites[at].host.sh(f"for _ in $(seq 3000); do {seen} && exit 0; sleep 0.3; done; exit 1", timeout_s=1800)
+        if one is None:
+            assert "looking at" in client.stderr.readline()
+        else:
+            one.host.sh(f"for _ in $(seq 3000); do {seen} && exit 0; sleep 0.3; done; exit 1", timeout_s=1800)
+        assert client.poll() is None
     finally:
         client.send_signal(signal.SIGKILL)
         client.communicate()
+
+
+def test_clients_that_are_killed_in_each_phase_are_resumed_from_other_folders_and_no_replica_is_lost(
+    serving: Fleet, tmp_path: Path
+) -> None:
+    for one in serving.sites:  # what an earlier rollout left would be seen at once
+        one.host.sh(f"rm -f {progress.FILE}")
+    fleet, before = serving.file(environment={"CHANGE": "killed"}), serving.starts()
+    killed(serving.start(fleet))
+    assert serving.starts() == before
+    resume: tuple[str, ...] = ()
+    for phase, (at, seen) in KILLS.items():
+        folder = tmp_path / phase.replace(" ", "-")
+        folder.mkdir()
+        killed(serving.start(elsewhere(fleet, folder), *resume), serving.sites[at], seen)
+        resume = ("--resume",)
     code, report = serving.roll(elsewhere(fleet, tmp_path), "--resume")
     assert code == 0, json.dumps(report, indent=1)
-    assert {host["end"] for host in report["hosts"]} <= {"verified", "verified-earlier"}
+    assert [host["end"] for host in report["hosts"]] == ["verified-earlier", "verified-earlier", "verified"]
+    assert all(before[replica] != now for replica, now in serving.starts().items())
     serving.all_serve()
     code, report = serving.roll(fleet)
     assert (code, [host["end"] for host in report["hosts"]]) == (0, ["current"] * 3)
+
+
+def test_a_client_that_is_killed_on_the_way_back_is_resumed_and_no_replica_is_lost(serving: Fleet, tmp_path: Path) -> None:
+    one = serving.sites[1]
+    one.host.sh(f"rm -f {progress.FILE}; mkdir -p {FAULTS}; touch {FAULTS}/far")
+    fleet = serving.file(loose=True, environment={"CHANGE": "back", "NEARSOCKET_STANDIN_FAULTS": FAULTS})
+    only = ("--limit", one.host.name)
+    killed(serving.start(fleet, *only), one, f'grep -q \'"phase": "failed"\' {progress.FILE}')
+    one.host.sh(f"rm {FAULTS}/far")
+    code, report = serving.roll(elsewhere(fleet, tmp_path), "--resume", *only)
+    assert code == 0, json.dumps(report, indent=1)
+    assert [host["end"] for host in report["hosts"]] == ["verified"]
+    one.near("b", (1,))
+    one.serves(*REPLICAS.values())
