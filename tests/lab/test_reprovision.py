@@ -110,7 +110,7 @@ def machines(request: pytest.FixtureRequest, profile: str, tmp_path_factory: pyt
     if sites.all_saved(made, READY):
         return pair
     for one in made:
-        one.host.sh(f"{ALONE}; apt-mark hold {PACKAGES}", timeout_s=900)
+        one.host.sh(f"{ALONE}; apt-mark hold {PACKAGES}; docker pull --quiet {one.image}", timeout_s=900)
     run(fleet, "probe", "allreduce", str(fleet), "--backend", "standin", "--keep-baseline", "--sizes", "12K,1M", "--timeout", "400")
     run(fleet, "rollout", str(fleet), "--timeout", "400")
     sites.save_all(made, READY)
