@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 #: What a reader knows better than a number.
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x00": "\\0"}
+#: A line that says what went wrong, among those that a container runtime prints.
+_FAULT = re.compile(r"^.*(?:\berror\b|Error).*$", re.MULTILINE)
 
 
 def _escape(character: str) -> str:
@@ -56,3 +60,17 @@ def fault(error: BaseException, limit: int = 300) -> str:
 def visible(text: str) -> str:
     """As `one_line`, for a text of several lines: the line feeds stay, tabs become four spaces, CR LF is one line feed."""
     return "\n".join(one_line(line) for line in text.replace("\r\n", "\n").replace("\t", "    ").split("\n"))
+
+
+def in_words(error: Exception) -> str:
+    """A fault of the system in words: what could not be done, and to which file."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
+
+
+def complaint(text: str, code: int) -> str:
+    """Why a command gave no answer, in the line of what it printed that tells."""
+    found = _FAULT.search(text)
+    lines = [line for line in text.splitlines() if line.strip()]
+    return one_line((found[0] if found else lines[-1] if lines else f"exit code {code}").strip(), 240)

@@ -20,14 +20,14 @@ from nearsocket.model.plan.fingerprint import Fingerprint, StartDecision, Verdic
 from nearsocket.model.plan.values import Gate
 from nearsocket.model.snapshot import Snapshot
 from nearsocket.model.start import Start
-from nearsocket.model.text import one_line
+from nearsocket.model.text import in_words
 from nearsocket.onhost import options
 from nearsocket.onhost.apply import disk, mounting
-from nearsocket.onhost.apply.steps import said
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.files import Context
 from nearsocket.onhost.collect.runner import run_jobs
 from nearsocket.onhost.collect.sources import JOBS
+from nearsocket.onhost.startfile import load_start
 from nearsocket.onhost.tell import tell
 from nearsocket.onhost.verify import publish
 
@@ -56,7 +56,7 @@ def main(words: Sequence[str], tree: Tree = Tree()) -> int:  # noqa: B008 - a fr
         tell(f"not started: {error.message}" + (f" ({error.hint})" if error.hint else ""))
         return EXIT_FAILURES
     except OSError as error:
-        tell(f"not started: {said(error)}")
+        tell(f"not started: {in_words(error)}")
         return EXIT_FAILURES
     return 0
 
@@ -67,7 +67,7 @@ def _begun(tree: Tree, entry: Start) -> tuple[str, ...]:
         publish.forget(tree.root, entry.replica)
         publish.unmark(tree.root, entry.replica, entry.verify.metrics)
     except OSError as error:
-        return (f"what the last start left was not removed: {said(error)}",)
+        return (f"what the last start left was not removed: {in_words(error)}",)
     return ()
 
 
@@ -79,13 +79,6 @@ def load(tree: Tree, replica: str) -> tuple[Start, Fingerprint]:
     except ValueError:
         raise NearsocketError("expected a fingerprint in the generation in force, found other text") from None
     return entry, from_json(value)
-
-
-def load_start(tree: Tree, replica: str) -> Start:
-    """The replica's start record. Raises NearsocketError, OSError."""
-    if "/" in replica or replica in ("", ".", ".."):
-        raise UsageError(f"expected a replica's name, found {one_line(replica, 60)!r}")
-    return start.from_json(disk.read(tree.current / "replicas" / f"{replica}.json").decode("utf-8", "replace"))
 
 
 def host_now(tree: Tree) -> Host:
@@ -183,5 +176,5 @@ def _folder(tree: Tree, folder: Path, moment: str) -> tuple[str, tuple[str, ...]
             mounting.release(tree, path)
             disk.remove_tree(path)
         except OSError as error:
-            told.append(f"the folder of an earlier start was not removed: {said(error)}")
+            told.append(f"the folder of an earlier start was not removed: {in_words(error)}")
     return name, tuple(told)

@@ -19,11 +19,10 @@ from typing import Optional
 from nearsocket.model import cpulist
 from nearsocket.model.errors import NearsocketError, UsageError
 from nearsocket.model.settings import Relief
-from nearsocket.model.text import one_line
+from nearsocket.model.text import in_words, one_line
 from nearsocket.onhost import neighbours, options
-from nearsocket.onhost.apply.steps import said
 from nearsocket.onhost.apply.tree import Tree
-from nearsocket.onhost.fingerprint import load_start
+from nearsocket.onhost.startfile import load_start
 from nearsocket.onhost.tell import tell
 
 _LINE = re.compile(r"^Node \d+ (\w+(?:\(\w+\))?):\s+(\d+) kB$", re.MULTILINE)
@@ -44,7 +43,7 @@ def main(words: Sequence[str], tree: Tree = Tree()) -> int:  # noqa: B008 - a fr
         warnings = relieve(tree, policy, nodes, entry.model, limit_s, neighbour)
     except (NearsocketError, OSError, ValueError) as error:
         warnings = [
-            error.message if isinstance(error, NearsocketError) else said(error) if isinstance(error, OSError) else str(error)
+            error.message if isinstance(error, NearsocketError) else in_words(error) if isinstance(error, OSError) else str(error)
         ]
     for warning in warnings:
         tell(f"warning: {warning}; the start goes on")
@@ -107,7 +106,7 @@ def bounded(run: Callable[[], None], limit_s: float) -> Optional[str]:
         try:
             run()
         except Exception as error:
-            message = said(error)
+            message = in_words(error)
         finally:  # nothing of the parent may run on in the child
             os.write(writing, message.encode("utf-8", "replace")[:2000] or b"\0")
             os._exit(0)

@@ -15,7 +15,7 @@ from typing import Optional
 from nearsocket.model.errors import EXIT_FAILURES, UsageError
 from nearsocket.onhost import options
 from nearsocket.onhost.apply.tree import Tree
-from nearsocket.onhost.fingerprint import load_start
+from nearsocket.onhost.startfile import load_start
 from nearsocket.onhost.tell import tell
 
 _PAUSE_S = 1.0

@@ -105,15 +105,3 @@ def test_what_an_image_prints_beside_it_changes_nothing(noise: str, count: int) 
 @given(st.text(max_size=200))
 def test_an_answer_without_its_last_line_is_none(text: str) -> None:
     assert sight.parse(text.replace("nodes", "")) is None
-
-
-@given(st.text(max_size=300), st.integers(0, 255))
-def test_a_complaint_is_one_line(text: str, code: int) -> None:
-    said = sight.complaint(text, code)
-    assert said
-    assert "\n" not in said
-
-
-def test_the_line_that_tells_is_shown_and_not_the_last_one() -> None:
-    text = "docker: Error response from daemon: could not select device driver\n\nRun 'docker run --help' for more information\n"
-    assert sight.complaint(text, 125) == "docker: Error response from daemon: could not select device driver"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsocket.model.text import one_line, visible
+from nearsocket.model.text import complaint, in_words, one_line, visible
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,28 @@ def test_any_text_becomes_one_printable_line(text: str) -> None:
 @given(st.text(), st.integers(min_value=3, max_value=40))
 def test_the_limit_holds_for_any_text(text: str, limit: int) -> None:
     assert len(one_line(text, limit)) <= limit
+
+
+@given(st.text(max_size=300), st.integers(0, 255))
+def test_a_complaint_is_one_line(text: str, code: int) -> None:
+    said = complaint(text, code)
+    assert said
+    assert "\n" not in said
+
+
+def test_the_line_that_tells_is_shown_and_not_the_last_one() -> None:
+    text = "docker: Error response from daemon: could not select device driver\n\nRun 'docker run --help' for more information\n"
+    assert complaint(text, 125) == "docker: Error response from daemon: could not select device driver"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(2, "No such file or directory", "/x"), "/x: No such file or directory"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError("odd"), "odd"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_a_fault_of_the_system_is_told_with_its_file(error: Exception, words: str) -> None:
+    assert in_words(error) == words

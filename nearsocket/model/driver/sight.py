@@ -47,7 +47,6 @@ _WORDS = {
 _FACT = re.compile(r"^(cuda-error|cuda|nodes) (\d{1,6})$", re.MULTILINE)
 _SMI = re.compile(r"^smi (.*)$", re.MULTILINE)
 _GPU = re.compile(r"GPU \d+: ")
-_FAULT = re.compile(r"^.*(?:\berror\b|Error).*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -102,13 +101,6 @@ def parse(text: str) -> Optional[Sight]:
         listed = sum(bool(_GPU.match(line)) for line in lines)
         return Sight(min(listed, facts["nodes"]), "nvidia-smi -L", "" if listed else one_line(lines[0], 120))
     return Sight(facts["nodes"], "/dev/nvidiaN")
-
-
-def complaint(text: str, code: int) -> str:
-    """Why there was no answer, in the line of what was printed that tells."""
-    found = _FAULT.search(text)
-    lines = [line for line in text.splitlines() if line.strip()]
-    return one_line((found[0] if found else lines[-1] if lines else f"exit code {code}").strip(), 240)
 
 
 def remedy(entry: Start) -> str:

@@ -45,7 +45,7 @@ def judge(subject: str, started: Started) -> Finding:
 
 
 #: What to do where the ranks' Python lacks something.
-BRING = "take an image, or a Python for --python, that has torch with NCCL and sees the GPUs"
+BRING = "take an image that is there (deploys/site.py pulls it) or a --python that has torch with NCCL and sees the GPUs"
 #: What to run where ranks fail or sums are wrong.
 LOOK = "nearsocket audit  # then dmesg | grep -i xid; nvidia-smi -q -d ECC,PERFORMANCE"
 

@@ -11,9 +11,9 @@ from nearsocket.model.errors import NearsocketError
 from nearsocket.model.host import Host
 from nearsocket.model.outcome import Outcome
 from nearsocket.model.snapshot import Snapshot, Source, SourceStatus
-from nearsocket.model.text import one_line
+from nearsocket.model.text import in_words, one_line
 from nearsocket.onhost import relief
-from nearsocket.onhost.apply import guard, lock, progress, steps
+from nearsocket.onhost.apply import guard, lock, progress
 from nearsocket.onhost.apply.pathprobe import Ways
 from nearsocket.onhost.apply.run import apply, installed
 from nearsocket.onhost.apply.systemctl import Systemctl
@@ -68,5 +68,5 @@ def with_installed(snapshot: Snapshot, root: str) -> Snapshot:
         found = installed(own_program(), tree, Systemctl())
         source = Source(SourceStatus.OK, data=dataclasses.asdict(found))
     except (OSError, CommandTimeout, NearsocketError) as error:
-        source = Source(SourceStatus.ERROR, reason=one_line(steps.said(error), 300))
+        source = Source(SourceStatus.ERROR, reason=one_line(in_words(error), 300))
     return dataclasses.replace(snapshot, sources={**snapshot.sources, INSTALLED: source, ROLLOUT: progress.source(tree)})

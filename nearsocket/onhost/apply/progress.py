@@ -5,18 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from nearsocket.model.errors import NearsocketError
-from nearsocket.model.order import Order
-from nearsocket.model.outcome import Outcome
 from nearsocket.model.rollout import progress
 from nearsocket.model.rollout.progress import LARGEST_BYTES, Phase, Progress
 from nearsocket.model.snapshot import Source, SourceStatus
-from nearsocket.model.text import one_line
+from nearsocket.model.text import in_words, one_line
 from nearsocket.onhost import options
-from nearsocket.onhost.apply import disk, lock, steps
+from nearsocket.onhost.apply import disk, lock
 from nearsocket.onhost.apply.tree import Tree
+
+if TYPE_CHECKING:  # a client's sign of life is written every 30 s, and needs none of what an order brings
+    from nearsocket.model.order import Order
+    from nearsocket.model.outcome import Outcome
 
 
 def write(tree: Tree, at: Optional[Progress]) -> None:
@@ -39,7 +41,7 @@ def source(tree: Tree) -> Source:
     try:
         found = read(tree)
     except (OSError, NearsocketError) as error:
-        return Source(SourceStatus.ERROR, reason=one_line(f"{progress.FILE}: {steps.said(error)}", 300))
+        return Source(SourceStatus.ERROR, reason=one_line(f"{progress.FILE}: {in_words(error)}", 300))
     return Source(SourceStatus.OK, data=found.value()) if found else Source(SourceStatus.ABSENT, reason="no rollout was here")
 
 
@@ -64,7 +66,7 @@ def conclude(tree: Tree, order: Order, outcome: Outcome) -> Outcome:
     try:
         write(tree, reached)
     except OSError as error:
-        note = f"expected to write {progress.FILE}, found: {steps.said(error)}"
+        note = f"expected to write {progress.FILE}, found: {in_words(error)}"
         return dataclasses.replace(outcome, notes=(*outcome.notes, one_line(note, 300)))
     return outcome
 

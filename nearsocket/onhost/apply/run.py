@@ -16,6 +16,7 @@ from nearsocket.model.order import Order, Part
 from nearsocket.model.outcome import Installed, Outcome
 from nearsocket.model.probe.path import Result
 from nearsocket.model.settings import Adopt
+from nearsocket.model.text import in_words
 from nearsocket.onhost import hook
 from nearsocket.onhost.apply import (
     adopt,
@@ -85,7 +86,7 @@ def apply(
         refused = _refused(tree, order, clock, error.message, error.hint)
         return dataclasses.replace(refused, moved=isinstance(error, surveyed.Moved))
     except (OSError, CommandTimeout) as error:
-        return _refused(tree, order, clock, steps.said(error), "nothing was changed")
+        return _refused(tree, order, clock, in_words(error), "nothing was changed")
 
 
 def _refused(tree: Tree, order: Order, clock: Clock, message: str, hint: Optional[str]) -> Outcome:
@@ -158,7 +159,7 @@ def _left(order: Order, tree: Tree, systemctl: Systemctl, clock: Clock, look: Op
     try:
         problem = leave.carry_out(leaving, tree, systemctl, clock.done)
     except (Interrupted, OSError, CommandTimeout) as cut:
-        said = cut.message if isinstance(cut, Interrupted) else steps.said(cut)
+        said = cut.message if isinstance(cut, Interrupted) else in_words(cut)
         return dataclasses.replace(outcome, number=tree.number(), error=said, hint="run this again: it completes", wrote=True)
     if problem is None:
         lock.forget(tree)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model.generation import Generation
+from nearsocket.model.text import in_words
 from nearsocket.onhost.apply import adopt, build, disk, folders, images, journal, proven, replicas, values
 from nearsocket.onhost.apply.journal import Journal
 from nearsocket.onhost.apply.pathprobe import Prober
@@ -50,13 +51,6 @@ class Job:
     after: Optional[After] = None
 
 
-def said(error: Exception) -> str:
-    """A fault of the system in words: what could not be done, and to which file."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error) or type(error).__name__
-
-
 def carry_out(job: Job, tree: Tree, systemctl: Systemctl, done: Callable[[str], None]) -> Optional[str]:
     """All steps; what a unit failed with, or None. `done` hears of each step's end. Raises Interrupted."""
     todo = job.todo
@@ -76,7 +70,7 @@ def carry_out(job: Job, tree: Tree, systemctl: Systemctl, done: Callable[[str], 
     try:
         _before(job, tree, systemctl, plan, done)
     except (OSError, CommandTimeout) as error:
-        raise Interrupted(said(error), _undo(job, tree, plan), wrote=False) from None
+        raise Interrupted(in_words(error), _undo(job, tree, plan), wrote=False) from None
     try:
         if todo.build:
             disk.link(tree.current, f"generations/{job.number}")
@@ -85,7 +79,7 @@ def carry_out(job: Job, tree: Tree, systemctl: Systemctl, done: Callable[[str], 
     except (OSError, CommandTimeout) as error:
         switched = tree.number() == job.number
         hint = "the next run completes it" if switched else "the old generation is in force; run this again"
-        raise Interrupted(said(error), hint, wrote=switched) from None
+        raise Interrupted(in_words(error), hint, wrote=switched) from None
 
 
 def _before(job: Job, tree: Tree, systemctl: Systemctl, plan: Journal, done: Callable[[str], None]) -> None:
@@ -164,7 +158,7 @@ def _undo(job: Job, tree: Tree, plan: Journal) -> str:
         else:
             journal.clear(tree)
     except OSError as error:
-        return f"the old generation is in force; leftovers stay until the next run ({said(error)})"
+        return f"the old generation is in force; leftovers stay until the next run ({in_words(error)})"
     return "the old generation is in force" if tree.number() else "nothing of it is in force"
 
 

@@ -19,7 +19,7 @@ from nearsocket.model.probe import starts
 from nearsocket.model.probe.order import to_line
 from nearsocket.model.probe.starts import FOLDER, NAME, Row, Started, StartOrder
 from nearsocket.model.snapshot import Snapshot
-from nearsocket.model.text import decode, one_line
+from nearsocket.model.text import complaint, decode, one_line
 from nearsocket.onhost.collect import children, command
 from nearsocket.onhost.collect.command import CommandTimeout
 from nearsocket.onhost.probe.launcher import START
@@ -29,6 +29,8 @@ from nearsocket.onhost.probe.own import Program
 _GRACE_S = 60.0
 _WORDS_BYTES, _LINE_BYTES = 16 << 10, 1 << 20
 _REMOVE_S = 20.0
+#: `docker run` and `podman run` end with it where the fault is theirs: no such image, no such device, no GPU for a container.
+_NO_CONTAINER = 125
 #: How often it is seen to that whoever asked still listens: a connection that broke must not leave GPUs busy.
 _PULSE_S = 1.0
 GONE = "whoever asked is gone"
@@ -159,7 +161,7 @@ def _talk(
                         if _hear(line, heard):
                             heard.seen = look()
                             _send(process.stdin.fileno(), memoryview(b"end\n"))
-    _settle(process, heard, kept, end)
+    _settle(process, order, heard, kept, end)
     return kept
 
 
@@ -209,13 +211,16 @@ def _hear_row(value: Any, heard: _Heard) -> None:
         heard.failed = heard.failed or f"a rank said figures that cannot be read: {one_line(str(error), 200)}"
 
 
-def _settle(process: subprocess.Popen[bytes], heard: _Heard, kept: bytes, end: float) -> None:
+def _settle(process: subprocess.Popen[bytes], order: StartOrder, heard: _Heard, kept: bytes, end: float) -> None:
     """How it ended, where it has not said so itself."""
     try:
         code = process.wait(max(0.1, min(10.0, end - time.monotonic())))
     except subprocess.TimeoutExpired:
         code = 0  # its output is closed and its ranks are done: the group's end is the caller's
-    if heard.failed is None and not heard.pids:
+    if heard.failed is None and not heard.pids and order.container and code == _NO_CONTAINER:
+        heard.failed = f"{order.runtime} started no container: {complaint(decode(kept), code)}"
+        heard.lacks = True
+    elif heard.failed is None and not heard.pids:
         last = [line for line in decode(kept).splitlines() if line.strip()]
         said = one_line(last[-1].strip(), 300) if last else "nothing said"
         how = f"ended by signal {-code}" if code < 0 else f"ended with code {code}"

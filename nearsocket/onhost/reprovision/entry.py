@@ -11,9 +11,8 @@ from nearsocket.model.driver import orders
 from nearsocket.model.driver.orders import Action, Answer, Order, State
 from nearsocket.model.driver.transaction import TARGET
 from nearsocket.model.errors import NearsocketError
-from nearsocket.model.text import one_line
+from nearsocket.model.text import in_words, one_line
 from nearsocket.onhost.apply import lock
-from nearsocket.onhost.apply.steps import said
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.command import CommandTimeout
@@ -49,9 +48,9 @@ def _locked(order: Order, tree: Tree, systemctl: Systemctl, apt: Apt) -> Answer:
             except NearsocketError as error:
                 return _failed(order, tree, error.message, error.hint)
             except (OSError, CommandTimeout) as error:
-                return _failed(order, tree, said(error), "look at that, then --resume")
+                return _failed(order, tree, in_words(error), "look at that, then --resume")
     except (NearsocketError, OSError) as error:
-        message = error.message if isinstance(error, NearsocketError) else said(error)
+        message = error.message if isinstance(error, NearsocketError) else in_words(error)
         return Answer(order.action, error=one_line(message, 400), hint=getattr(error, "hint", None))
 
 

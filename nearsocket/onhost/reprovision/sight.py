@@ -21,9 +21,8 @@ from nearsocket.model.generation import ReplicaEntry
 from nearsocket.model.host import Host
 from nearsocket.model.settings import Runtime
 from nearsocket.model.start import Start
-from nearsocket.model.text import one_line
-from nearsocket.onhost import fingerprint
-from nearsocket.onhost.apply.steps import said
+from nearsocket.model.text import complaint, in_words, one_line
+from nearsocket.onhost import startfile
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.command import CommandTimeout
@@ -80,11 +79,11 @@ class Eyes:
 
     def _one(self, host: Host, replica: ReplicaEntry) -> Seen:
         try:
-            entry = fingerprint.load_start(self.tree, replica.name)
+            entry = startfile.load_start(self.tree, replica.name)
         except NearsocketError as error:
             return Seen(replica.name, unknown=f"its start record: {error.message}")
         except OSError as error:
-            return Seen(replica.name, unknown=f"its start record: {said(error)}")
+            return Seen(replica.name, unknown=f"its start record: {in_words(error)}")
         try:
             names = starts.named(entry, starts.called(entry, host.gpus))
         except NearsocketError as error:
@@ -121,10 +120,10 @@ class Eyes:
         try:
             output = self.systemctl.run([*JOINED, *words], _RUN_S)
         except OSError as error:
-            return None, said(error)
+            return None, in_words(error)
         finally:
             self._remove(entry)
-        return sight.parse(output.text), sight.complaint(output.text, output.code)
+        return sight.parse(output.text), complaint(output.text, output.code)
 
     def _remove(self, entry: Start) -> None:
         words = [f"/usr/bin/{entry.runtime.value}", "rm", "--force", "--volumes", sight.container(entry.replica)]

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from nearsocket.model import places, verdict
 from nearsocket.model.settings import OnFar
 from nearsocket.model.start import Start
+from nearsocket.model.text import in_words
 from nearsocket.model.verdict import Action, with_action
 from nearsocket.onhost.apply import disk
-from nearsocket.onhost.apply.steps import said
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.tell import WARNING, tell
@@ -39,7 +39,7 @@ def carry_out(tree: Tree, start: Start, systemctl: Systemctl, wait: Callable[[fl
         publish.unmark(tree.root, start.replica, start.verify.metrics)
         _undone(tree, start.replica, f"kept: {problem}")
     except OSError as error:
-        tell(f"the verdict could not be corrected: {said(error)}", WARNING)
+        tell(f"the verdict could not be corrected: {in_words(error)}", WARNING)
 
 
 def _mark(tree: Tree, start: Start, stops: bool) -> None:
@@ -48,13 +48,13 @@ def _mark(tree: Tree, start: Start, stops: bool) -> None:
     try:
         disk.replace(tree.at(places.acted_marker(start.replica)), b"proven far; docs/verify.md\n", 0o644)
     except OSError as error:
-        tell(f"the unit's other commands will not hear of it: {said(error)}", WARNING)
+        tell(f"the unit's other commands will not hear of it: {in_words(error)}", WARNING)
     if not stops:
         return
     try:
         publish.write_stopped(tree.root, start.verify.metrics, start.replica)
     except OSError as error:
-        tell(f"no metrics: {said(error)}", WARNING)
+        tell(f"no metrics: {in_words(error)}", WARNING)
 
 
 def _undone(tree: Tree, replica: str, reason: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from nearsocket.model import verdict
 from nearsocket.model.verdict import Trigger, Word, with_action
 from nearsocket.onhost.apply.tree import Tree
-from nearsocket.onhost.fingerprint import load_start
+from nearsocket.onhost.startfile import load_start
 from nearsocket.onhost.tell import ERROR, NOTICE, WARNING
 from nearsocket.onhost.verify import gather, guarded, publish
 from nearsocket.onhost.verify.supervise import Voice

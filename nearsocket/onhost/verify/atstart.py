@@ -14,13 +14,12 @@ from nearsocket.model import places, prove
 from nearsocket.model.errors import EXIT_CLEAN, NearsocketError, UsageError
 from nearsocket.model.finding import Status
 from nearsocket.model.start import Start
-from nearsocket.model.text import fault
+from nearsocket.model.text import fault, in_words
 from nearsocket.model.verdict import Action, Held, Trigger, Verdict, Word
 from nearsocket.onhost import apikey, options
-from nearsocket.onhost.apply.steps import said
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
-from nearsocket.onhost.fingerprint import load_start
+from nearsocket.onhost.startfile import load_start
 from nearsocket.onhost.tell import ERROR, INFO, NOTICE, WARNING, tell
 from nearsocket.onhost.verify import act, gather, policy, publish, request, supervise
 from nearsocket.onhost.verify.supervise import Voice
@@ -80,7 +79,7 @@ def _begun(tree: Tree, start: Start, voice: Voice) -> None:
     try:
         publish.write_metrics(tree.root, value, judged=False)
     except OSError as error:
-        voice.tell(f"no metrics: {said(error)}", WARNING)
+        voice.tell(f"no metrics: {in_words(error)}", WARNING)
 
 
 def _asked(tree: Tree, start: Start, end: float) -> Optional[str]:
@@ -113,8 +112,8 @@ def _published(tree: Tree, made: Verdict, voice: Voice) -> None:
     try:
         publish.write(tree.root, made.replica, made.to_json())
     except OSError as error:
-        voice.tell(f"the verdict could not be written to {places.verdict_file(made.replica)}: {said(error)}", WARNING)
+        voice.tell(f"the verdict could not be written to {places.verdict_file(made.replica)}: {in_words(error)}", WARNING)
     try:
         publish.write_metrics(tree.root, made.value())
     except OSError as error:
-        voice.tell(f"no metrics: {said(error)}", WARNING)
+        voice.tell(f"no metrics: {in_words(error)}", WARNING)

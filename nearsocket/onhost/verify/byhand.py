@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from nearsocket.model.errors import NearsocketError
-from nearsocket.model.text import one_line
+from nearsocket.model.text import in_words, one_line
 from nearsocket.model.verdict import Trigger
 from nearsocket.onhost import options
-from nearsocket.onhost.apply.steps import said
 from nearsocket.onhost.apply.tree import Tree
-from nearsocket.onhost.fingerprint import load_start
+from nearsocket.onhost.startfile import load_start
 from nearsocket.onhost.verify import gather, policy, supervise
 
 SCHEMA = "nearsocket.verdicts/1"
@@ -44,5 +43,5 @@ def _judged(tree: Tree, name: str, limit_s: float) -> dict[str, Any]:
     except NearsocketError as error:
         return {"replica": name, "verdict": None, "reason": one_line(error.message, 300)}
     except OSError as error:
-        return {"replica": name, "verdict": None, "reason": one_line(said(error), 300)}
+        return {"replica": name, "verdict": None, "reason": one_line(in_words(error), 300)}
     return {"replica": name, "verdict": verdict.value(), "reason": None}

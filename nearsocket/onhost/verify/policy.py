@@ -17,7 +17,7 @@ from nearsocket.model.start import Start
 from nearsocket.model.verdict import Action, Verdict, with_action
 from nearsocket.onhost.apply import disk, freeze
 from nearsocket.onhost.apply.tree import Tree
-from nearsocket.onhost.fingerprint import load_start
+from nearsocket.onhost.startfile import load_start
 from nearsocket.onhost.verify import guarded
 from nearsocket.onhost.verify.gather import start_folder
 from nearsocket.onhost.waithealth import answer

@@ -79,6 +79,34 @@ def test_ranks_have_a_shared_memory_of_their_own_and_it_goes_with_the_start(tmp_
     assert not Path(where).exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "docker: Error response from daemon: No such image: x@sha256:1.\nSee 'docker run --help'.",
+            "docker: Error response from daemon: No such image: x@sha256:1.",
+        ),
+        ("Error: x@sha256:1: image not known", "Error: x@sha256:1: image not known"),
+        (
+            "docker: Error response from daemon: could not select device driver\n\nRun 'docker run --help' for more information",
+            "driver",
+        ),
+    ],
+)
+def test_a_runtime_that_starts_no_container_is_nothing_that_was_tried(tmp_path: Path, words: str, said: str) -> None:
+    """A stand-in for the runtime, with what docker 26 and podman 5 print."""
+    runtime = tmp_path / "runtime"
+    runtime.write_text(f"""#!/bin/sh\n[ "$1" = rm ] && exit 0\ncat >&2 <<'END'\n{words}\nEND\nexit 125\n""")
+    runtime.chmod(0o755)
+    ranks = RanksOrder(Backend.STANDIN, (Place(0), Place(1)), (4096,), 1, limit_s=20)
+    order = StartOrder("a", ranks, (str(runtime), "run"), runtime=str(runtime), container="nearsocket-probe-1")
+    found = entry.each(ProbeOrder((order,), look=False))[0]
+    judged = allreduce.judge("x", found)
+    assert judged.status is Status.UNKNOWN
+    assert said in judged.summary
+    assert "started no container" in judged.summary
+
+
 SAYS = """#!{python}
 import json, sys
 row = {{"rank": 0, "round": 0, "size_bytes": 4096, "count": 5, "median_us": 1, "p99_us": 1, "min_us": 1, "mean_us": 1,
