@@ -146,6 +146,7 @@ class Client:
                     self.wrong.append(f"{answer.status} {said[:200]!r}")
             except (OSError, http.client.HTTPException) as error:
                 self.wrong.append(repr(error))
+                self._over.wait(1)
             finally:
                 connection.close()
 

@@ -34,10 +34,11 @@ FAULTS = "/run/nearsocket-standin/faults/rollout"
 
 @dataclass
 class Fleet:
-    """The machines as sites, in the inventory's order, and the folder of the fleet file."""
+    """The machines as sites, in the inventory's order, and the folder of the fleet file; whether they were served before already."""
 
     sites: list[Site]
     folder: Path
+    served: bool = False
 
     def file(self, **changes: Any) -> Path:
         """The fleet file: b by its bound mount, or (`loose`) by nothing; `changes`: of both replicas."""
@@ -95,7 +96,8 @@ def machines(request: pytest.FixtureRequest, profile: str, tmp_path_factory: pyt
     made = sites.fresh_hosts(request, profile, "rollout", 3)
     for one in made:
         one.host.sh(f"cat >{HOOK_PATH} <<'END'\n{HOOK}END\nchmod 755 {HOOK_PATH}; mkdir -p {FAULTS}")
-    return Fleet(made, tmp_path_factory.mktemp("fleet"))
+    # Put back before anything connects: a machine that is reset knows nothing of its connections.
+    return Fleet(made, tmp_path_factory.mktemp("fleet"), sites.all_saved(made, "serving"))
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +110,7 @@ def balanced(machines: Fleet) -> Iterator[tuple[Balancer, int]]:
 @pytest.fixture(scope="module")
 def serving(machines: Fleet, balanced: tuple[Balancer, int]) -> Fleet:
     """The fleet, taken by its first rollout to two replicas a machine; saved as `serving`."""
-    if sites.all_saved(machines.sites, "serving"):
+    if machines.served:
         return machines
     code, report = machines.roll(machines.file())
     assert code == 0, json.dumps(report, indent=1)
