@@ -34,7 +34,7 @@ FAULTS = "/run/nearsocket-standin/faults/rollout"
 
 @dataclass
 class Fleet:
-    """The machines as sites, in the inventory's order, and the folder of the fleet file; whether they were served before already."""
+    """The machines as sites, in the inventory's order, and the folder of the fleet file; whether they serve already."""
 
     sites: list[Site]
     folder: Path
