@@ -22,7 +22,7 @@ import yaml
 from lab import site
 from nearsocket.model.rollout import progress
 from tests.lab import sites
-from tests.lab.balancer import HOOK, HOOK_PATH, Balancer, Client, balancing
+from tests.lab.balancer import HOOK, HOOK_PATH, HOOK_PORT, Balancer, Client, balancing
 from tests.lab.sites import Site
 
 pytestmark = pytest.mark.timeout(5400)
@@ -96,8 +96,11 @@ def machines(request: pytest.FixtureRequest, profile: str, tmp_path_factory: pyt
     made = sites.fresh_hosts(request, profile, "rollout", 3)
     for one in made:
         one.host.sh(f"cat >{HOOK_PATH} <<'END'\n{HOOK}END\nchmod 755 {HOOK_PATH}; mkdir -p {FAULTS}")
-    # Put back before anything connects: a machine that is reset knows nothing of its connections.
-    return Fleet(made, tmp_path_factory.mktemp("fleet"), sites.all_saved(made, "serving"))
+    # Put back before anything connects: a machine that is reset knows nothing of the connections since, and holds on to those before.
+    served = sites.all_saved(made, "serving")
+    for one in made:
+        one.host.sh(f"ss -Hltnp 'sport = :{HOOK_PORT}' | grep -o 'pid=[0-9]*' | cut -d= -f2 | sort -u | xargs -r kill")
+    return Fleet(made, tmp_path_factory.mktemp("fleet"), served)
 
 
 @pytest.fixture(scope="module")
