@@ -96,7 +96,7 @@ def machines(request: pytest.FixtureRequest, profile: str, tmp_path_factory: pyt
     made = sites.fresh_hosts(request, profile, "rollout", 3)
     for one in made:
         one.host.sh(f"cat >{HOOK_PATH} <<'END'\n{HOOK}END\nchmod 755 {HOOK_PATH}; mkdir -p {FAULTS}")
-    # Put back before anything connects: a machine that is reset knows nothing of the connections since, and holds on to those before.
+    # Put back before anything connects: a reset machine knows no connection made since, and keeps those of before.
     served = sites.all_saved(made, "serving")
     for one in made:
         one.host.sh(f"ss -Hltnp 'sport = :{HOOK_PORT}' | grep -o 'pid=[0-9]*' | cut -d= -f2 | sort -u | xargs -r kill")
