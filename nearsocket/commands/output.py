@@ -29,33 +29,29 @@ class NotWritten(NearsocketError):
 
 
 @dataclass(frozen=True)
-class Destination:
-    """A form, and a file; None is standard output."""
+class Outlet:
+    """A file that `option` names for a text: a link is followed, an older file's mode stays. What is there and no file, such as
+    /dev/stdout or a named pipe, is written to and stays what it is."""
 
-    form: Format
-    path: Path | None
+    option: str
+    path: Path
 
     def prepare(self) -> None:
         """Raises UsageError, before any host is read, where no file can be written there."""
-        if self.path is None or _is_stream(self.path):
-            return
         found = None
         try:
             if self.path.is_dir():
                 found = "a folder"
-            else:
-                with tempfile.NamedTemporaryFile(prefix=".", suffix=".tmp", dir=self.path.parent):
+            elif not _is_stream(self.path):
+                with tempfile.NamedTemporaryFile(prefix=".", suffix=".tmp", dir=self.path.resolve().parent):
                     pass
         except (OSError, ValueError) as error:
             found = getattr(error, "strerror", None) or str(error)
         if found:
-            raise UsageError(f"--output: expected a file in a folder to write in, found {str(self.path)!r}: {found}")
+            raise UsageError(f"{self.option}: expected a file in a folder to write in, found {str(self.path)!r}: {found}")
 
-    def write(self, text: str) -> None:
-        """The text, whole or not at all; a link is followed and an older file's mode stays. Raises NotWritten."""
-        if self.path is None:
-            click.echo(text, nl=False)
-            return
+    def write(self, text: str, what: str) -> None:
+        """The text (`what` it is), whole or not at all. Raises NotWritten."""
         try:
             if _is_stream(self.path):
                 with self.path.open("w", encoding="utf-8") as stream:
@@ -64,7 +60,27 @@ class Destination:
             path = self.path.resolve()
             whole.write(path, text, _mode(path))
         except OSError as error:
-            raise NotWritten(f"{self.path}: expected to write the report there, found: {error.strerror}") from None
+            raise NotWritten(f"{self.path}: expected to write {what} there, found: {error.strerror}") from None
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A form, and a file; None is standard output."""
+
+    form: Format
+    path: Path | None
+
+    def prepare(self) -> None:
+        """Raises UsageError, before any host is read, where no file can be written there."""
+        if self.path is not None:
+            Outlet("--output", self.path).prepare()
+
+    def write(self, text: str) -> None:
+        """The text, whole or not at all. Raises NotWritten."""
+        if self.path is None:
+            click.echo(text, nl=False)
+        else:
+            Outlet("--output", self.path).write(text, "the report")
 
 
 def measured_in(files: Sequence[Path], form: Format) -> tuple[Measured, ...]:

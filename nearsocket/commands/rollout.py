@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
 from rich.text import Text
 
 from nearsocket import paths
 from nearsocket.commands import options
 from nearsocket.commands.audit import with_sudo
-from nearsocket.commands.output import NotWritten
+from nearsocket.commands.output import NotWritten, Outlet
 from nearsocket.control import checks, whole
 from nearsocket.control.converge import Leave
 from nearsocket.control.firstlook import FirstLook
@@ -77,7 +78,7 @@ def reprovision(asked: Asked) -> Reprovision:
         upgrading.by(),
         checks.load([paths.checks_folder()]),
         timeout_s=given["timeout_s"],
-        reboot_limit_s=given["reboot_limit_s"],
+        reboot_limit_s=given["reboot_limit_s"] or REBOOT_LIMIT_S,
         accept_unknown=given["accept_unknown"],
         disturb=given["disturb"],
         override_freeze=given["override_freeze"],
@@ -90,6 +91,12 @@ def reprovision(asked: Asked) -> Reprovision:
 JOBS: dict[str, Callable[[Asked], Job[Any]]] = {"reprovision": reprovision, "site": site}
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
+REBOOT_LIMIT_S = 1200.0
+#: Options that say something to one job alone, by that job.
+_OF_ONE: dict[str, tuple[str, ...]] = {
+    "reprovision": ("driver", "disturb", "reboot_limit_s"),
+    "site": ("allow_removals", "accept_reload_risk", "force"),
+}
 
 
 def leaves(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,8 +118,8 @@ def upgrades(command: Callable[..., Any]) -> Callable[..., Any]:
     """What the job reprovision takes beside the others' options."""
     for option in (
         click.option("--disturb", is_flag=True, help="reprovision: end what others run on the GPUs."),
-        click.option("--reboot-limit", "reboot_limit_s", type=options.Number(30, 7200), default=1200.0, show_default=True,
-                     metavar="S", help="reprovision: seconds for a host to come back."),
+        click.option("--reboot-limit", "reboot_limit_s", type=options.Number(30, 7200), metavar="S",
+                     help=f"reprovision: seconds for a host to come back ({REBOOT_LIMIT_S:g})."),
         click.option("--driver", metavar="VERSION", help="reprovision: the driver's version, such as 580.105.08."),
     ):  # fmt: skip
         command = option(command)
@@ -166,13 +173,16 @@ def rollout(inventory: str, job: str, **given: Any) -> int:
     targets = with_sudo(found.targets, given["sudo"], given["ask_sudo_password"])
     manner = _manner(given, job)
     made, came = JOBS[job](Asked(found, Path(inventory), given)), Came()
-    to = terminal.console(sys.stderr)
+    save = Outlet("--save-plan", given["save_plan"]) if given["save_plan"] else None
+    if save is not None:
+        save.prepare()
+    aside = _Aside(terminal.console(sys.stderr))
 
     def tell(host: HostReport) -> None:
-        to.print(f"[{len(came.reports)}/{len(targets)}] ", page.host_line(host, to), sep="", soft_wrap=True)
+        aside.print(f"[{len(came.reports)}/{len(targets)}] ", page.host_line(host, aside.console))
 
     def say(line: str) -> None:
-        to.print(Text(one_line(line)), soft_wrap=True)
+        aside.print(Text(one_line(line)))
 
     try:
         report = run.rollout(made, targets, manner, came, tell, say)
@@ -180,16 +190,39 @@ def rollout(inventory: str, job: str, **given: Any) -> int:
         code = 128 + getattr(error, "number", signal.SIGINT)
         _show(report_of(made.name, targets, manner, came, code), given["as_json"])
         raise
-    if given["save_plan"]:
-        _save(given["save_plan"], report, came)
+    unwritten = _save(save, report, came) if save is not None else None
     _show(report, given["as_json"])
+    if unwritten is not None:
+        raise unwritten
     return report.exit_code
+
+
+@dataclass
+class _Aside:
+    """Progress on standard error. Where that takes no more (a full disk, a reader that left) the work goes on without."""
+
+    console: Console
+    over: bool = False
+
+    def print(self, *parts: str | Text) -> None:
+        """One line."""
+        if self.over:
+            return
+        try:
+            self.console.print(*parts, sep="", soft_wrap=True)
+        except (OSError, ValueError, SystemExit):  # rich ends the program where a reader left
+            self.over = True
 
 
 def _agree(given: dict[str, Any], job: str) -> None:
     """Raises UsageError for options that contradict each other, or the job."""
-    if given["driver"] is not None and job != "reprovision":
-        raise UsageError(f"--driver: expected the job reprovision, found {job}", "name the job behind the inventory")
+    for one, names in _OF_ONE.items():
+        wrong = next((name for name in names if given[name] and job != one), None)
+        if wrong is not None:
+            option = f"--{wrong.removesuffix('_s').replace('_', '-')}"
+            raise UsageError(f"{option}: expected the job {one}, found {job}", "name the job behind the inventory, or leave it out")
+    if given["override_freeze"] is not None and not given["override_freeze"].strip():
+        raise UsageError("--override-freeze: expected the reason, found none", "it is written down on the host")
     for one, other in (("resume", "anew"), ("check", "resume"), ("check", "plan_file")):
         if given[one] and given[other]:
             words = [f"--{name.removesuffix('_file')}" for name in (one, other)]
@@ -232,14 +265,15 @@ def _reviewed(path: Path, job: str) -> Reviewed:
     return found
 
 
-def _save(path: Path, report: RolloutReport, came: Came) -> None:
-    """Write the plan, whole or not at all. Raises NotWritten."""
+def _save(outlet: Outlet, report: RolloutReport, came: Came) -> NotWritten | None:
+    """Write the plan, whole or not at all; why it could not be, for behind the report."""
     entries = tuple(planned(looked) for looked in came.looked.values() if looked.ready)
     made = Reviewed(report.job, report.by, datetime.now(UTC).strftime(earlier.FORMAT), entries)
     try:
-        whole.write(path, made.to_json(), 0o644)
-    except OSError as error:
-        raise NotWritten(f"{path}: expected to write the plan there, found: {error.strerror}") from None
+        outlet.write(made.to_json(), "the plan")
+    except NotWritten as error:
+        return error
+    return None
 
 
 def _show(report: RolloutReport, as_json: bool) -> None:

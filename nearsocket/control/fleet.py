@@ -11,6 +11,7 @@ import pydantic
 import yaml
 
 from nearsocket.control import schema, settings
+from nearsocket.control import whole as files
 from nearsocket.control.inventory import Inventory
 from nearsocket.control.target import Ssh, Sudo, Target, Way
 from nearsocket.control.waivers import naming
@@ -29,10 +30,7 @@ def read(path: Path) -> Inventory:
 
 def load(path: Path) -> schema.Fleet:
     """The file as it was written, every key known. Raises UsageError as `read` does, OSError where it cannot be read."""
-    with path.open("rb") as stream:
-        text = stream.read(LARGEST_BYTES + 1)
-    if len(text) > LARGEST_BYTES:
-        raise UsageError(f"{path}: expected a fleet file of at most {LARGEST_BYTES >> 20} MiB, found a larger one")
+    text = files.data(path, "a fleet file", LARGEST_BYTES)
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         twice = _double_key(node)

@@ -39,7 +39,7 @@ def _plain_name(name: str) -> str:
 def _day(value: object) -> datetime.date:
     if type(value) is datetime.date:
         return value
-    if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", value):
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
         return datetime.date.fromisoformat(value)
     raise ValueError("expected a day such as 2026-03-31")
 

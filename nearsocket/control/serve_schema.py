@@ -54,7 +54,7 @@ def _gpus(value: object) -> object:
         if isinstance(word, bool | float):  # YAML reads 0000:41:00.0 without quotes as a number to base 60
             raise ValueError("expected a PCI address in quotes")
         text = str(word).strip()
-        if not re.fullmatch(r"\d{1,3}", text) and gpus.address(text) is None:
+        if not re.fullmatch(r"[0-9]{1,3}", text) and gpus.address(text) is None:
             raise ValueError("expected GPU indices such as 0 and PCI addresses such as '0000:c1:00.0'")
         made.append(text)
     return tuple(made)

@@ -32,7 +32,7 @@ def _size(value: object) -> object:
     """Bytes of `16GiB`, `512 MiB` or a plain number."""
     if not isinstance(value, str):
         return value
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", value.strip())
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", value.strip())
     if not match or match[2].lower() not in _UNITS:
         raise ValueError("expected a size such as 16GiB")
     return int(float(match[1]) * _UNITS[match[2].lower()])
@@ -42,7 +42,7 @@ def _time(value: object) -> object:
     """Seconds of `30m`, `90s`, `1h` or a plain number."""
     if not isinstance(value, str):
         return value
-    match = re.fullmatch(r"(\d+)\s*([smh]?)", value.strip())
+    match = re.fullmatch(r"([0-9]+)\s*([smh]?)", value.strip())
     if not match:
         raise ValueError("expected a time such as 30m, 90s or 1h")
     return int(match[1]) * _SECONDS[match[2]]

@@ -26,21 +26,26 @@ def write(path: Path, text: str, mode: int) -> None:
         raise
 
 
+def data(path: Path, what: str, most_bytes: int) -> bytes:
+    """The content of that regular file. Raises UsageError where it is none, or larger; OSError where it cannot be read."""
+    # Without O_NONBLOCK the opening of a FIFO waits for a writer, for good.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise UsageError(f"{path}: expected {what}, found no regular file", "copy what it gives into a file")
+        found = stream.read(most_bytes + 1)
+    if len(found) > most_bytes:
+        raise UsageError(f"{path}: expected {what} of at most {most_bytes >> 20} MiB, found a larger one")
+    return found
+
+
 def read(path: Path, what: str, most_bytes: int) -> str:
     """The text of that regular file. Raises UsageError, one line that names the file and `what` was expected, for anything else."""
     try:
-        # Without O_NONBLOCK the opening of a FIFO waits for a writer, for good.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-            regular = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
-            data = stream.read(most_bytes + 1) if regular else b""
+        found = data(path, what, most_bytes)
     except (OSError, ValueError) as error:
-        found = getattr(error, "strerror", None) or error
-        raise UsageError(f"{path}: expected {what} that can be read, found: {found}") from None
-    if not regular:
-        raise UsageError(f"{path}: expected {what}, found no regular file", "copy what it gives into a file")
-    if len(data) > most_bytes:
-        raise UsageError(f"{path}: expected {what} of at most {most_bytes >> 20} MiB, found a larger file")
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path}: expected {what} that can be read, found: {why}") from None
     try:
-        return data.decode("utf-8-sig")
+        return found.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UsageError(f"{path}: expected {what}, found a file that is not UTF-8 text") from None

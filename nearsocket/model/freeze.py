@@ -12,7 +12,7 @@ from nearsocket.model.text import one_line
 FILE = "/etc/nearsocket/freeze"
 #: Where the overriding of a freeze is written down on the host.
 LOG = "/var/lib/nearsocket/overrides.log"
-_DAY = re.compile(r"\d{4}-\d\d-\d\d\Z")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _LINE = re.compile(r"(until|reason)\s*[:=]\s*(.*\S)\s*\Z")
 
 

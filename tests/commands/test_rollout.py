@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +129,14 @@ def test_an_interrupt_tells_what_is_done_what_goes_on_and_how_to_go_on(typed: Ty
         (["--save-plan", "x"], "--save-plan: expected --check beside it"),
         (["--plan", "no-such-file"], "expected a plan that can be read"),
         (["--max-unavailable", "0"], "max-unavailable"),
+        (["--disturb"], "--disturb: expected the job reprovision, found site"),
+        (["--reboot-limit", "60"], "--reboot-limit: expected the job reprovision, found site"),
+        (["reprovision", "--driver", "580.105.08", "--force"], "--force: expected the job site, found reprovision"),
+        (["reprovision"], "--driver: expected a driver's version such as 580.105.08, found none"),
+        (["reprovision", "--driver", "\u0665\u0668\u0660.\u0661.\u0660"], "--driver: expected a driver's version"),
+        (["--override-freeze", " "], "--override-freeze: expected the reason, found none"),
+        (["--check", "--save-plan", "no-such-folder/x"], "--save-plan: expected a file in a folder to write in"),
+        (["--check", "--save-plan", "."], "save-plan"),
         (["--unreachable", "ask"], "unreachable"),
         (["elsewhere"], "elsewhere"),
     ],
@@ -146,12 +156,6 @@ def test_a_plan_file_of_something_else_is_a_slip(typed: Typed) -> None:
     assert "expected nearsocket.rollout-plan/1, found another schema" in err
 
 
-def test_a_plan_that_cannot_be_written_is_74(typed: Typed) -> None:
-    code, _, err = typed("--check", "--save-plan", str(typed.folder / "no" / "plan.json"))
-    assert code == 74
-    assert "expected to write the plan there" in err
-
-
 def test_a_host_without_anything_to_serve_is_a_slip(typed: Typed) -> None:
     typed.file.write_text(yaml.safe_dump({"hosts": [{"name": "r1"}]}))
     code, _, err = typed()
@@ -164,3 +168,61 @@ def test_the_hosts_of_a_limit_alone_are_read(typed: Typed) -> None:
     assert (code, [host["name"] for host in report["hosts"]]) == (0, ["r2"])
     assert not any(line.startswith("r1") for line in typed.fleet.log)
     assert run.RESUME_WAIT_S > 600
+
+
+class Full:
+    """A standard error whose disk is full."""
+
+    encoding = "utf-8"
+
+    def write(self, _text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+    def flush(self) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_standard_error_that_takes_nothing_holds_nothing_up(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", Full())
+    code, report = typed.json()
+    assert (code, [host["end"] for host in report["hosts"]]) == (0, ["verified", "verified"])
+
+
+def test_a_plan_that_cannot_be_written_is_said_behind_the_report(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("nearsocket.control.whole.write", full)
+    code, out, err = typed("--check", "--save-plan", str(typed.folder / "plan.json"))
+    assert code == 74
+    assert "PENDING  r1" in out
+    assert "expected to write the plan there, found: No space left on device" in err
+
+
+def test_a_plan_goes_through_a_link_and_into_a_pipe_and_leaves_them_what_they_are(typed: Typed) -> None:
+    link, target = typed.folder / "link.json", typed.folder / "target.json"
+    link.symlink_to(target)
+    assert typed("--check", "--save-plan", str(link))[0] == 4
+    assert link.is_symlink()
+    assert json.loads(target.read_text())["job"] == "site"
+    pipe = typed.folder / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True) as reader:
+        assert typed("--check", "--save-plan", str(pipe))[0] == 4
+        assert json.loads(reader.communicate(timeout=30)[0])["job"] == "site"
+    assert pipe.is_fifo()
+
+
+def test_a_rollout_that_reached_nobody_is_no_success(typed: Typed) -> None:
+    for host in typed.fleet.hosts:
+        host.down = True
+    code, report = typed.json("--unreachable", "skip")
+    assert (code, [host["end"] for host in report["hosts"]]) == (2, ["skipped", "skipped"])
+
+
+def test_a_fleet_file_that_is_a_pipe_is_refused_and_not_waited_for(typed: Typed) -> None:
+    typed.file.unlink()
+    os.mkfifo(typed.file)
+    code, out, err = typed("--check")
+    assert (code, out) == (64, "")
+    assert "expected a fleet file, found no regular file" in err

@@ -180,7 +180,7 @@ FULL_BOOT = "set -e; mount -t tmpfs -o size=3m tmpfs /boot; head -c 2M /dev/zero
 FABRIC = f"set -e; {PACKAGE} package nvidia-fabricmanager 570.1.2-1 ''; dpkg -i /var/tmp/nvidia-fabricmanager_570.1.2-1_all.deb"
 
 STOPPED = {
-    "a held package": (BRAKE, "brake is held, and the transaction changes it"),
+    "a held package": (BRAKE, "brake : Breaks: nvidia-kernel-standin"),
     "a module that cannot be built": (DKMS, "DKMS builds the module, and dkms, make or gcc is not there"),
     "a full /boot": (FULL_BOOT, "disk: /boot"),
 }

@@ -48,7 +48,9 @@ class Upgrade:
 def target_version(word: str | None) -> str:
     """The version that was asked for. Raises UsageError for anything else."""
     if word is None or not transaction.TARGET.match(word):
-        raise UsageError(f"--driver: expected a driver's version such as 580.105.08, found {one_line(str(word), 60)}")
+        raise UsageError(
+            f"--driver: expected a driver's version such as 580.105.08, found {one_line(word, 60) if word else 'none'}"
+        )
     return word
 
 

@@ -13,7 +13,7 @@ from nearsocket.model.host import Package
 from nearsocket.model.verdicts import driverversions
 
 #: A driver's version: 580.105.08, or a package's whole one such as 580.105.08-0ubuntu1.
-TARGET = re.compile(r"(?:\d+:)?\d{3,}\.\d+(?:\.\d+)?(?:-[0-9A-Za-z.+~]+)?\Z")
+TARGET = re.compile(r"(?:\d+:)?\d{3,}\.\d+(?:\.\d+)?(?:-[0-9A-Za-z.+~]+)?\Z", re.ASCII)
 _MADISON = re.compile(r"^\s*(\S+)\s*\|\s*(\S+)\s*\|", re.MULTILINE)
 _INSTALL = re.compile(r"^Inst (\S+?)(?::\S+)? (?:\[([^\]]+)\] )?\((\S+)", re.MULTILINE)
 #: A kernel of its own, which the next boot would take: no module was looked at for it.

@@ -14,7 +14,7 @@ from nearsocket.model.verdicts.cumem import version_obstacle
 from nearsocket.model.verdicts.engine_env import CUMEM, CUMEM_HOST, SGLANG_HONOURS
 from nearsocket.model.verdicts.preconditions import host_items
 
-_RELEASE = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?:\.?(post|rc)(\d+))?\Z")
+_RELEASE = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?:\.?(post|rc)(\d+))?\Z", re.ASCII)
 
 
 @dataclass(frozen=True)

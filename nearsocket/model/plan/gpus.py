@@ -69,7 +69,7 @@ def _named(host: Host, replica: ReplicaSettings, usable: Mapping[str, Gpu], take
 
 
 def _lookup(host: Host, word: str) -> Optional[Gpu]:
-    if re.fullmatch(r"\d{1,3}", word.strip()):
+    if re.fullmatch(r"[0-9]{1,3}", word.strip()):
         return next((gpu for gpu in host.gpus if gpu.index == int(word)), None)
     wanted = address(word)
     return host.gpu(wanted) if wanted else None

@@ -86,8 +86,9 @@ class RolloutReport:
 
 
 def exit_code(hosts: Iterable[HostReport], check: bool) -> int:
-    """0 done or nothing to do; 2 where a host failed; 4 with `check` where changes are pending (DESIGN, exit codes)."""
+    """0 done or nothing to do; 2 where a host failed, or every one was skipped; 4 with `check` where changes are pending (DESIGN,
+    exit codes)."""
     ends = {host.end for host in hosts}
-    if ends & set(WRONG):
+    if ends & set(WRONG) or ends == {End.SKIPPED}:
         return EXIT_FAILURES
     return EXIT_PENDING if check and End.PENDING in ends else EXIT_CLEAN

@@ -29,6 +29,8 @@ _SOURCES = frozenset(
     }
 )
 _LOOK_S = 45.0
+#: The second look's: each part has four times as long (collect.runner.USUAL_WHOLE_S), for a Docker that is slow on a busy host.
+_PATIENT_S = 240.0
 #: How the names of a replica's slice, unit and container begin (control/container.py).
 _OWN = "nearsocket-"
 
@@ -36,10 +38,11 @@ Look = Callable[[], Host]
 
 
 def look(root: str) -> Host:
-    """The host as it is now, as far as the guard needs it. Asked once more where something was too slow: no answer refuses."""
+    """The host as it is now, as far as the guard needs it. Asked once more, with more time, where something was too slow: no answer
+    refuses."""
     seen = collect(_LOOK_S, root=Path(root), only=_SOURCES)
     if any(source.status is SourceStatus.TIMEOUT for source in seen.sources.values()):
-        seen = collect(_LOOK_S, root=Path(root), only=_SOURCES)
+        seen = collect(_PATIENT_S, root=Path(root), only=_SOURCES)
     return read.host(seen)
 
 

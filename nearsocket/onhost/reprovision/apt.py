@@ -34,6 +34,7 @@ _TELLING = (
     re.compile(r"^E: Could not get lock.*$", re.MULTILINE),
     re.compile(r"^Error! .*$", re.MULTILINE),
     re.compile(r"^E: Held packages.*$", re.MULTILINE),
+    re.compile(r"^ *\S+ : (?:Breaks|Conflicts|Depends|PreDepends): .*$", re.MULTILINE),  # behind "unmet dependencies:"
     re.compile(r"^E: (?:Version|Unable to|Failed to fetch|dpkg was interrupted).*$", re.MULTILINE),
     re.compile(r"^.*subprocess returned error exit status \d+.*$", re.MULTILINE),
     re.compile(r"^dpkg: error.*$", re.MULTILINE),

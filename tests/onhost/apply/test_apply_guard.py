@@ -15,6 +15,7 @@ from nearsocket.model.snapshot import Snapshot, Source, SourceStatus
 from nearsocket.onhost.apply import guard
 from nearsocket.onhost.apply.run import apply
 from nearsocket.onhost.apply.systemctl import Systemctl
+from nearsocket.onhost.collect.runner import USUAL_WHOLE_S
 from tests import build
 from tests.onhost.apply.made import PROGRAM, Host, generation
 
@@ -133,6 +134,13 @@ def test_the_guard_asks_once_more_where_something_was_too_slow(monkeypatch: pyte
     good = Snapshot("h", "2026-01-01T00:00:00Z", None, {}, {}, {"containers": Source(SourceStatus.OK, data=[])})
     for answers, wanted in (([late, good], SourceStatus.OK), ([late, late], SourceStatus.TIMEOUT), ([good], SourceStatus.OK)):
         left = list(answers)
-        monkeypatch.setattr(guard, "collect", lambda *_args, _left=left, **_named: _left.pop(0))
+        limits: list[float] = []
+
+        def collect(limit_s: float, _left: list[Snapshot] = left, _limits: list[float] = limits, **_named: object) -> Snapshot:
+            _limits.append(limit_s)
+            return _left.pop(0)
+
+        monkeypatch.setattr(guard, "collect", collect)
         assert guard.look("/").source("containers").status is wanted
         assert left == []
+        assert all(more > 3 * USUAL_WHOLE_S for more in limits[1:])  # so that docker has four times its 8 s
