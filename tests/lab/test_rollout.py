@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,16 @@ class Fleet:
     sites: list[Site]
     folder: Path
     served: bool = False
+    last: dict[str, Any] = field(default_factory=dict)
 
     def file(self, **changes: Any) -> Path:
-        """The fleet file: b by its bound mount, or (`loose`) by nothing; `changes`: of both replicas."""
-        loose, hosts = changes.pop("loose", False), []
+        """The fleet file: b by its bound mount. `changes`: of both replicas, those of the last file where none are told; `of_b`:
+        of b alone, on top."""
+        of_b, hosts = changes.pop("of_b", {}), []
+        self.last = changes or self.last
         for one in self.sites:
-            a, b = site.replicas(**changes)
-            wanted = [a, {**b, "binding": [] if loose else ["shm"]}]
+            a, b = site.replicas(**self.last)
+            wanted = [a, {**b, "binding": ["shm"], **of_b}]
             for replica in wanted:
                 hook = [HOOK_PATH, "{}", one.host.name, replica["name"]]
                 replica["hooks"] = {do: [word.format(do) for word in hook] for do in ("drain", "undrain")}
@@ -151,7 +154,7 @@ def test_a_second_host_that_is_proven_far_goes_back_and_is_near_the_third_is_unt
     numbers, before = serving.generations(), serving.starts()
     _, second, third = serving.sites
     # Nothing holds b of the new generation, and on the second machine NCCL's proxy runs on the other socket.
-    fleet = serving.file(loose=True, environment={"CHANGE": "far", "NEARSOCKET_STANDIN_FAULTS": FAULTS})
+    fleet = serving.file(of_b={"binding": [], "environment": {"CHANGE": "far", "NEARSOCKET_STANDIN_FAULTS": FAULTS}})
     second.host.sh(f"mkdir -p {FAULTS}; touch {FAULTS}/far")
     code, report = serving.roll(fleet)
     assert code == 2
@@ -239,7 +242,7 @@ def test_clients_that_are_killed_in_each_phase_are_resumed_from_other_folders_an
 def test_a_client_that_is_killed_on_the_way_back_is_resumed_and_no_replica_is_lost(serving: Fleet, tmp_path: Path) -> None:
     one = serving.sites[1]
     one.host.sh(f"rm -f {progress.FILE}; mkdir -p {FAULTS}; touch {FAULTS}/far")
-    fleet = serving.file(loose=True, environment={"CHANGE": "back", "NEARSOCKET_STANDIN_FAULTS": FAULTS})
+    fleet = serving.file(of_b={"binding": [], "environment": {"CHANGE": "back", "NEARSOCKET_STANDIN_FAULTS": FAULTS}})
     only = ("--limit", one.host.name)
     killed(serving.start(fleet, *only), one, f'grep -q \'"phase": "failed"\' {progress.FILE}')
     one.host.sh(f"rm {FAULTS}/far")
