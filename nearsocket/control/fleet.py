@@ -128,7 +128,7 @@ def _valueless(node: yaml.Node | None) -> str | None:
     """Line, key, and what was expected there: the first plain word that looks like a value and is none, such as 2026-13-45."""
     for key, scalar in _scalars(node):
         try:
-            yaml.constructor.SafeConstructor().construct_object(scalar)  # type: ignore[no-untyped-call]
+            yaml.constructor.SafeConstructor().construct_object(scalar)
         except ValueError:
             expected = schema.A_DAY if scalar.tag.endswith(":timestamp") else "a value that can be read"
             where = f"{key}: " if key else ""
