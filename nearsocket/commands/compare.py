@@ -14,7 +14,8 @@ from nearsocket.control import checks as check_files
 from nearsocket.control import guard, whole
 from nearsocket.control.audit import Manner
 from nearsocket.control.audit import audit as audit_targets
-from nearsocket.control.targets import resolve
+from nearsocket.control.sides import Side, sides
+from nearsocket.control.target import Way
 from nearsocket.model.compare import figures
 from nearsocket.model.compare.make import compare as compare_reports
 from nearsocket.model.errors import UsageError
@@ -45,7 +46,9 @@ _LARGEST_PROBE_BYTES = 64 << 20
     metavar="DIR",
     help="Checks of your own as well; may be repeated.",
 )
-@click.option("--limit", multiple=True, metavar="PATTERN", help="Only these hosts or groups of an inventory; may be repeated.")
+@click.option(
+    "--limit", multiple=True, metavar="PATTERN", help="Only these hosts (on both sides) or groups of an inventory; may be repeated."
+)
 @options.near
 @options.reaching
 @click.option("-v", "--verbose", is_flag=True, help="Every change.")
@@ -65,7 +68,8 @@ def compare(
 ) -> int:
     """Say what changed between two snapshots: hardware, placement, figures, versions, parameters; regressions first.
 
-    BEFORE, AFTER: a saved snapshot or a folder of them (host by host, by name), or a live target as `nearsocket audit` takes it.
+    BEFORE, AFTER: a saved snapshot or a folder of them, or a live target as `nearsocket audit` takes it. Folders and inventories
+    are compared host by host, by name; two single files or hosts are a pair whatever their names are.
 
     Exit codes: 0 no regression, 1 warnings only, 2 a regression, 3 a core finding became unknown, 64 wrong usage.
     """
@@ -74,22 +78,19 @@ def compare(
             checks=check_files.load([paths.checks_folder(), *folders]), near=near, timeout_s=timeout_s, parallel=parallel
         )
 
-    def side(word: str) -> tuple[HostReport, ...]:
-        inventory = resolve([word]).limited(limit if _is_inventory(word) else ())
-        chosen = (
-            inventory.targets
-            if Path(word).exists() and not _is_inventory(word)
-            else with_sudo(inventory.targets, sudo, ask_sudo_password)
-        )
-        with guard.standard_output_kept():
-            return audit_targets(chosen, manner).hosts
-
     old = {} if probes is None else _figures(probes[0])
     new = {} if probes is None else _figures(probes[1])
-    earlier, later = side(before), side(after)
-    if probes is not None and len(earlier) + len(later) != 2:
-        raise UsageError("--probe: expected one host on each side, found more", "compare them one by one")
-    found = compare_reports(earlier, later, old, new)
+    earlier, later, pair = sides(before, after, limit)
+    if probes is not None:
+        _one_host(earlier, later, pair)
+
+    def reports(side: Side) -> tuple[HostReport, ...]:
+        live = any(target.way is not Way.FILE for target in side.targets)
+        chosen = with_sudo(side.targets, sudo, ask_sudo_password) if live else side.targets
+        with guard.standard_output_kept():
+            return audit_targets(chosen, manner, loaded=side.saved).hosts
+
+    found = compare_reports(reports(earlier), reports(later), old, new, pair)
     if as_json:
         click.echo(compare_json.render(found))
     else:
@@ -97,8 +98,13 @@ def compare(
     return found.exit_code
 
 
-def _is_inventory(word: str) -> bool:
-    return word.endswith((".py", ".yaml", ".yml"))
+def _one_host(earlier: Side, later: Side, pair: bool) -> None:
+    """Raises UsageError where a probe's figures belong to no one host of both sides."""
+    if len(earlier.targets) == len(later.targets) == 1 and (pair or earlier.targets[0].name == later.targets[0].name):
+        return
+    counts = f"{len(earlier.targets)} before, {len(later.targets)} after"
+    found = "two of different names" if counts == "1 before, 1 after" else counts
+    raise UsageError(f"--probe: expected one host, the same on each side, found {found}", "compare them one by one")
 
 
 def _figures(path: Path) -> figures.Figures:

@@ -72,14 +72,19 @@ class Manner:
 Tell = Callable[[HostReport, int, int], None]
 
 
-def audit(targets: Sequence[Target], manner: Manner, tell: Tell | None = None) -> Report:
+def audit(
+    targets: Sequence[Target], manner: Manner, tell: Tell | None = None, loaded: Mapping[Target, Snapshot] | None = None
+) -> Report:
     """Read and judge every target; `tell` hears of each host as it comes, how many are done and how many there are.
+
+    `loaded`: saved snapshots that were read from their files already.
 
     Raises UsageError for a saved snapshot that is none and for a folder that snapshots cannot be saved in, before any host is
     read; a host that cannot be read is a finding. An interrupt ends every child before it is passed on.
     """
     targets = tuple(targets)
-    saved = {target: snapshots.from_file(target.file) for target in targets if target.file is not None}
+    known = loaded or {}
+    saved = {target: known.get(target) or snapshots.from_file(target.file) for target in targets if target.file is not None}
     if manner.scrubber:
         _learn(manner.scrubber, targets, saved, manner.waivers)
     if manner.save:

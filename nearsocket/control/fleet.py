@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pydantic
 import yaml
 
-from nearsocket.control import schema, settings
+from nearsocket.control import faults, schema, settings
 from nearsocket.control import whole as files
 from nearsocket.control.inventory import Inventory
 from nearsocket.control.target import Ssh, Sudo, Target, Way
@@ -31,29 +31,41 @@ def read(path: Path) -> Inventory:
 def load(path: Path) -> schema.Fleet:
     """The file as it was written, every key known. Raises UsageError as `read` does, OSError where it cannot be read."""
     text = files.data(path, "a fleet file", LARGEST_BYTES)
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        twice = _double_key(node)
-        whole = yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"line {mark.line + 1}" if mark else "the text"
-        what = getattr(error, "problem", None) or error
-        raise UsageError(f"{path}: expected YAML, found at {place}: {one_line(str(what), 200)}") from None
+    node, twice, whole = _parsed(path, text)
     if twice is not None:
         raise UsageError(
             f"{path}:{twice.start_mark.line + 1}: expected each key once, found {one_line(str(twice.value), 80)!r} twice"
         )
     if not isinstance(whole, dict):
         raise UsageError(
-            f"{path}: expected a mapping with `hosts`, found {type(whole).__name__}", "docs/inventories.md has an example"
+            f"{path}: expected a mapping with `hosts`, found {faults.kind(whole)}", "docs/inventories.md has an example"
         )
     try:
         return schema.Fleet.model_validate(whole)
     except pydantic.ValidationError as error:
-        fault = schema.worst(error)
+        fault = faults.worst(error)
         line = _line(node, list(fault["loc"]))
-        raise UsageError(f"{path}{f':{line}' if line else ''}: {schema.say(fault)}") from None
+        raise UsageError(f"{path}{f':{line}' if line else ''}: {faults.say(fault, schema.Fleet)}") from None
+
+
+def _parsed(path: Path, text: bytes) -> tuple[yaml.Node | None, yaml.Node | None, Any]:
+    """The text as YAML's nodes, the first key that stands twice, and the values. Raises UsageError."""
+    node = None
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        return node, _double_key(node), yaml.safe_load(text)
+    except yaml.reader.ReaderError as error:
+        raise UsageError(f"{path}: expected YAML, found a character that no text has, at position {error.position}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: expected YAML, found a text that is nested too deeply") from None
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+        broken = None if isinstance(error, yaml.YAMLError) else _valueless(node)
+        if broken is not None:
+            raise UsageError(f"{path}:{broken}") from None
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}" if mark else "the text"
+        what = getattr(error, "problem", None) or error
+        raise UsageError(f"{path}: expected YAML, found at {place}: {one_line(str(what), 200)}") from None
 
 
 def _inventory(path: Path, fleet: schema.Fleet) -> Inventory:
@@ -108,6 +120,31 @@ def levels_of(fleet: schema.Fleet, host: schema.HostEntry) -> tuple[schema.Level
 def nearest(levels: Sequence[schema.Level], key: str) -> Any:
     """The value of the nearest level that says one; None where none does."""
     return next((found for level in reversed(levels) if (found := getattr(level, key)) is not None), None)
+
+
+def _valueless(node: yaml.Node | None) -> str | None:
+    """Line, key, and what was expected there: the first plain word that looks like a value and is none, such as 2026-13-45."""
+    for key, scalar in _scalars(node):
+        try:
+            yaml.constructor.SafeConstructor().construct_object(scalar)
+        except ValueError:
+            expected = schema.A_DAY if scalar.tag.endswith(":timestamp") else "a value that can be read"
+            where = f"{key}: " if key else ""
+            return f"{scalar.start_mark.line + 1}: {where}expected {expected}, found {one_line(scalar.value, 80)!r}"
+    return None
+
+
+def _scalars(node: yaml.Node | None, key: str = "") -> Iterator[tuple[str, yaml.ScalarNode]]:
+    """Every plain value below the node, with its nearest key."""
+    if isinstance(node, yaml.ScalarNode):
+        yield key, node
+    elif isinstance(node, yaml.SequenceNode):
+        for inner in node.value:
+            yield from _scalars(inner, key)
+    elif isinstance(node, yaml.MappingNode):
+        for name, inner in node.value:
+            yield from _scalars(name, key)
+            yield from _scalars(inner, one_line(str(getattr(name, "value", "")), 80))
 
 
 def _double_key(node: yaml.Node | None) -> yaml.Node | None:

@@ -27,10 +27,10 @@ class Inventory:
             return self
         for pattern in patterns:
             if not any(_matches(target, pattern) for target in self.targets):
-                names = ", ".join(target.name for target in self.targets[:5])
-                more = ", …" if len(self.targets) > 5 else ""
+                known = list(dict.fromkeys(target.name for target in self.targets))  # two sides of a comparison share names
+                names, more = ", ".join(known[:5]), ", …" if len(known) > 5 else ""
                 raise UsageError(
-                    f"--limit {pattern}: expected a host or group of the inventory, found none that matches",
+                    f"--limit {pattern}: expected a host, or a group of the inventory, found none that matches",
                     f"hosts: {names}{more}",
                 )
         chosen = tuple(target for target in self.targets if any(_matches(target, pattern) for pattern in patterns))

@@ -109,6 +109,12 @@ def plain_name(name: str) -> str:
     return name.removeprefix("@ssh/").removeprefix("@nearsocket/")
 
 
+def reached(name: str, data: Mapping[str, Any]) -> Ssh:
+    """How pyinfra reaches the host of that name and data. Raises UsageError for data of the wrong form."""
+    ours = {key: value for key, value in data.items() if key.startswith("ssh_")}
+    return _ssh(plain_name(name), schema.read_data(ours, f"pyinfra data: host {name}"))
+
+
 def _ssh(name: str, data: schema.HostData) -> Ssh:
     return Ssh(
         hostname=data.ssh_hostname or name,

@@ -1,27 +1,29 @@
-"""What a person may write in an inventory, as pydantic models, and a broken one's first fault as one line."""
+"""What a person may write in an inventory, as pydantic models."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-import difflib
 import re
-import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import pydantic
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from nearsocket.control import faults
 from nearsocket.control.serve_schema import ReplicaEntry, ServeEntry, ServingKeys, TuneEntry
-from nearsocket.control.strict import Line, Strict
-from nearsocket.control.target import is_host
+from nearsocket.control.strict import Line, Number, Strict, Whole
+from nearsocket.control.target import is_host, is_user
 from nearsocket.control.waivers import Waiver
 from nearsocket.model import cpulist
 from nearsocket.model.errors import UsageError
 from nearsocket.model.freeze import Freeze
 from nearsocket.model.report import Maintenance
-from nearsocket.model.text import one_line
+from nearsocket.model.snapshot import LONGEST_NAME
+
+A_DAY = "a day such as 2026-03-31"
 
 
 def _node_list(text: str) -> str:
@@ -36,12 +38,19 @@ def _plain_name(name: str) -> str:
     return name
 
 
+def _user_name(name: str) -> str:
+    if not is_user(name):
+        raise ValueError("expected a user name")
+    return name
+
+
 def _day(value: object) -> datetime.date:
     if type(value) is datetime.date:
         return value
     if isinstance(value, str) and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
-        return datetime.date.fromisoformat(value)
-    raise ValueError("expected a day such as 2026-03-31")
+        with contextlib.suppress(ValueError):  # a month or a day that no calendar has
+            return datetime.date.fromisoformat(value)
+    raise ValueError(f"expected {A_DAY}")
 
 
 Day = Annotated[datetime.date, BeforeValidator(_day)]
@@ -54,7 +63,8 @@ def _several(value: object) -> object:
 Words = Annotated[tuple[str, ...], BeforeValidator(_several)]
 Paths = Annotated[tuple[Path, ...], BeforeValidator(_several)]
 NodeList = Annotated[str, AfterValidator(_node_list)]
-Name = Annotated[str, Field(min_length=1), AfterValidator(_plain_name)]
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_plain_name)]
+User = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_user_name)]
 
 
 class MaintenanceEntry(Strict):
@@ -96,19 +106,19 @@ class WaiverEntry(Strict):
 class SudoEntry(Strict):
     """`sudo` in its long form. The password is never here: NEARSOCKET_SUDO_PASSWORD or a prompt."""
 
-    user: Name | None = None
+    user: User | None = None
 
 
 class Reach(Strict):
     """How a host is reached."""
 
-    user: Name | None = None
-    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    user: User | None = None
+    port: Annotated[Whole, Field(ge=1, le=65535)] | None = None
     ssh_key: Line | None = None
     ssh_config_file: Line | None = None
     ssh_known_hosts_file: Line | None = None
     ssh_strict_host_key_checking: Annotated[str, Field(pattern="^(yes|accept-new)$")] | None = None
-    ssh_connect_timeout: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] | None = None
+    ssh_connect_timeout: Annotated[Number, Field(gt=0, le=600)] | None = None
     sudo: bool | SudoEntry | None = None
     near: NodeList | None = None
 
@@ -146,17 +156,17 @@ class HostData(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, coerce_numbers_to_str=True)
 
     ssh_hostname: Name | None = None
-    ssh_user: Name | None = None
-    ssh_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    ssh_user: User | None = None
+    ssh_port: Annotated[Whole, Field(ge=1, le=65535)] | None = None
     ssh_key: Line | None = None
     ssh_key_password: pydantic.SecretStr | None = None
     ssh_password: pydantic.SecretStr | None = None
     ssh_config_file: Line | None = None
     ssh_known_hosts_file: Line | None = None
     ssh_strict_host_key_checking: Annotated[str, Field(pattern="^(yes|no|off|accept-new|ask)$")] | None = None
-    ssh_connect_timeout: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] | None = None
+    ssh_connect_timeout: Annotated[Number, Field(gt=0, le=600)] | None = None
     sudo: Annotated[bool, Field(alias="_sudo")] = False
-    sudo_user: Annotated[Name | None, Field(alias="_sudo_user")] = None
+    sudo_user: Annotated[User | None, Field(alias="_sudo_user")] = None
     sudo_password: Annotated[pydantic.SecretStr | None, Field(alias="_sudo_password")] = None
     nearsocket_near: NodeList | None = None
     nearsocket_waivers: tuple[WaiverEntry, ...] = ()
@@ -165,22 +175,22 @@ class HostData(BaseModel):
     nearsocket_serve: ServeEntry | None = None
     nearsocket_replicas: tuple[ReplicaEntry, ...] | None = None
     nearsocket_tune: TuneEntry | None = None
-    nearsocket_reserved_cores: Annotated[int, Field(ge=0, le=1024)] | None = None
+    nearsocket_reserved_cores: Annotated[Whole, Field(ge=0, le=1024)] | None = None
     nearsocket_inventory: Path | None = None
     nearsocket_strict: bool = False
     nearsocket_only: Words = ()
     nearsocket_checks: Paths = ()
     nearsocket_save: Path | None = None
-    nearsocket_timeout: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 60.0
+    nearsocket_timeout: Annotated[Number, Field(ge=1, le=3600)] = 60.0
     allow_removals: bool = False
     accept_reload_risk: bool = False
     force: bool = False
     override_freeze: Line | None = None
     keep_engines: bool = False
-    lock_wait: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 60.0
-    generation: Annotated[int, Field(ge=1)] | None = None
+    lock_wait: Annotated[Number, Field(ge=0, le=3600)] = 60.0
+    generation: Annotated[Whole, Field(ge=1)] | None = None
     driver: Line | None = None
-    reboot_limit: Annotated[float, Field(ge=30, le=7200, allow_inf_nan=False)] = 1200.0
+    reboot_limit: Annotated[Number, Field(ge=30, le=7200)] = 1200.0
     disturb: bool = False
     resume: bool = False
     anew: bool = False
@@ -192,55 +202,4 @@ def read_data(data: Mapping[str, Any], where: str) -> HostData:
     try:
         return HostData.model_validate(dict(data))
     except pydantic.ValidationError as error:
-        raise UsageError(f"{where}: {say(worst(error), HostData)}") from None
-
-
-def worst(error: pydantic.ValidationError) -> Any:
-    """The fault to tell of: an unknown key first, since it is often why another one is missing."""
-    faults = error.errors(include_url=False)
-    return next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
-
-
-def say(fault: Any, root: type[BaseModel] = Fleet) -> str:
-    """One of pydantic's faults as a line: where, what was expected, what was found, what may have been meant."""
-    steps = [step for step in fault["loc"] if step not in ("bool", "SudoEntry") and "[" not in str(step)]
-    place = ".".join(str(step) for step in steps) or "the file"
-    if fault["type"] == "extra_forbidden":
-        known = sorted(_keys(root, steps[:-1]))
-        close = difflib.get_close_matches(str(steps[-1]), known, 1)
-        meant = f"; did you mean {close[0]!r}?" if close else ""
-        return f"{place}: expected one of {', '.join(known)}, found {one_line(str(steps[-1]), 80)!r}{meant}"
-    if fault["type"] == "missing":
-        return f"expected {steps[-1]!r} in {'.'.join(str(step) for step in steps[:-1]) or 'the file'}, found none"
-    secret = any(word in str(step) for step in steps for word in ("password", "secrets", "environment"))
-    found = "something else (not shown)" if secret else one_line(repr(fault.get("input")), 80)
-    return f"{place}: {_expected(fault['msg'])}, found {found}"
-
-
-def _expected(message: str) -> str:
-    """pydantic's sentence in this project's form: what was expected."""
-    message = message.removeprefix("Value error, ").partition(", found")[0]
-    return one_line(re.sub(r"^\w+ should (be|have|match) ", r"expected to \1 ", message), 200)
-
-
-def _keys(root: type[BaseModel], steps: Iterable[Any]) -> Iterable[str]:
-    """The keys that are known at that place."""
-    model, skip = root, False
-    for step in steps:
-        if skip or isinstance(step, int):
-            skip = False  # a place in a list, or the free key of a mapping such as `groups`
-            continue
-        found = model.model_fields.get(step)
-        inner = _model_in(found.annotation) if found is not None else None
-        if found is None or inner is None:
-            return ()
-        model, skip = inner, "dict[" in str(found.annotation)
-    return model.model_fields
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model inside a type such as `tuple[Model, ...] | None`; None where there is none."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    inner = (_model_in(part) for part in typing.get_args(annotation))
-    return next((model for model in inner if model is not None), None)
+        raise UsageError(f"{where}: {faults.say(faults.worst(error), HostData)}") from None

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from nearsocket.control.strict import Seconds, Size, Strict
+from nearsocket.control.strict import Seconds, Size, Strict, Whole, no_boolean
 from nearsocket.model import places
 from nearsocket.model.plan import gpus
 
@@ -129,11 +129,11 @@ class LimitsEntry(Strict):
 
     start: Seconds | None = None
     stop: Seconds | None = None
-    restarts: Annotated[int, Field(ge=1, le=100)] | None = None
+    restarts: Annotated[Whole, Field(ge=1, le=100)] | None = None
     restart_delay: Seconds | None = None
     memlock: Size | None = None
     shm: Size | None = None
-    cpus: Annotated[int, Field(ge=1, le=65536)] | None = None
+    cpus: Annotated[Whole, Field(ge=1, le=65536)] | None = None
 
 
 class VerifyEntry(Strict):
@@ -176,7 +176,7 @@ class ServeEntry(Strict):
     mounts: tuple[Mount, ...] | None = None
     listen: Listen | None = None
     health: Annotated[str, Field(pattern=r"^/[A-Za-z0-9_./?=&-]*$")] | None = None
-    gpu_count: Annotated[int, Field(ge=1, le=64)] | None = None
+    gpu_count: Annotated[Whole, Field(ge=1, le=64)] | None = None
     binding: Binding = None
     page_cache: Literal["auto", "drop", "near", "weights", "none"] | None = None
     changed_nodes: Literal["unbound", "refuse"] | None = None
@@ -192,16 +192,16 @@ class ReplicaEntry(ServeEntry):
 
     name: ReplicaName
     gpus: Gpus = ()
-    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    port: Annotated[Whole, Field(ge=1, le=65535)] | None = None
     adopt: Literal["observe", "next-restart", "now"] | None = None
 
 
 class TuneEntry(Strict):
     """Host-wide settings, each opted into by naming it."""
 
-    numa_balancing: Literal[0, 1] | None = None
-    zone_reclaim_mode: Annotated[int, Field(ge=0, le=7)] | None = None
-    swappiness: Annotated[int, Field(ge=0, le=200)] | None = None
+    numa_balancing: Annotated[Literal[0, 1], no_boolean("0 or 1")] | None = None
+    zone_reclaim_mode: Annotated[Whole, Field(ge=0, le=7)] | None = None
+    swappiness: Annotated[Whole, Field(ge=0, le=200)] | None = None
     transparent_hugepages: Literal["always", "madvise", "never"] | None = None
     updates: Literal["leave", "blacklist"] | None = None
 
@@ -212,7 +212,7 @@ class ServingKeys(Strict):
     serve: ServeEntry | None = None
     replicas: tuple[ReplicaEntry, ...] | None = None
     tune: TuneEntry | None = None
-    reserved_cores: Annotated[int, Field(ge=0, le=1024)] | None = None
+    reserved_cores: Annotated[Whole, Field(ge=0, le=1024)] | None = None
 
 
 def said(entry: Strict | None) -> dict[str, Any]:

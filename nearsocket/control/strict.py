@@ -22,6 +22,21 @@ def _printable(text: str) -> str:
 Line = Annotated[str, Field(min_length=1, max_length=300), AfterValidator(_printable)]
 
 
+def no_boolean(expected: str) -> BeforeValidator:
+    """Python takes true for 1; a person who wrote true meant something else."""
+
+    def check(value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError(f"expected {expected}")
+        return value
+
+    return BeforeValidator(check)
+
+
+Whole = Annotated[int, no_boolean("a whole number")]
+Number = Annotated[float, no_boolean("a number"), Field(allow_inf_nan=False)]
+
+
 class Strict(BaseModel):
     """A mapping that knows its keys."""
 
@@ -48,5 +63,5 @@ def _time(value: object) -> object:
     return int(match[1]) * _SECONDS[match[2]]
 
 
-Size = Annotated[int, BeforeValidator(_size), Field(ge=1, le=1 << 50)]
-Seconds = Annotated[int, BeforeValidator(_time), Field(ge=1, le=86400)]
+Size = Annotated[int, no_boolean("a size such as 16GiB"), BeforeValidator(_size), Field(ge=1, le=1 << 50)]
+Seconds = Annotated[int, no_boolean("a time such as 30m, 90s or 1h"), BeforeValidator(_time), Field(ge=1, le=86400)]

@@ -81,6 +81,11 @@ def is_host(text: str) -> bool:
     return bool(_HOST.match(text.lstrip(":")) or text == "::")
 
 
+def is_user(text: str) -> bool:
+    """Whether the text is a user's plain name: nothing that ssh or sudo takes for an option."""
+    return bool(_USER.match(text))
+
+
 def parse_host(text: str) -> Target:
     """The target that `[user@]host[:port]` names; an IPv6 address with a port stands in brackets.
 
@@ -95,7 +100,7 @@ def parse_host(text: str) -> Target:
         host, _, port = rest.partition(":")
     else:
         host, port = rest, None  # no colon: a name; several: an IPv6 address without a port
-    if not is_host(host) or (at and not _USER.match(user)):
+    if not is_host(host) or (at and not is_user(user)):
         raise UsageError(
             f"expected [user@]host[:port], found {one_line(text, 80)!r}",
             "an IPv6 address with a port is written [fd00::1]:2222; the option form is not accepted",

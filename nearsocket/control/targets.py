@@ -18,7 +18,9 @@ from nearsocket.model.errors import UsageError
 LOCAL = "@local"
 #: What a folder of snapshots is searched for.
 SNAPSHOT_SUFFIX = ".snapshot.json"
-_FILES = (".py", ".yaml", ".yml", ".json")
+#: How the name of an inventory's file ends.
+INVENTORIES = (".py", ".yaml", ".yml")
+_FILES = (*INVENTORIES, ".json")
 _KINDS = "a pyinfra inventory (.py), a fleet (.yaml), a snapshot (.json)"
 
 

@@ -35,7 +35,8 @@ class OpenConnection(Transport):
         """Run the command once. Raises TransportError, one line, where there is no answer."""
         client = getattr(self.host.connector, "client", None)
         if client is not None and hasattr(client, "get_transport"):
-            return execute(client.get_transport(), command, stdin, timeout_s, children, self.host.name)
+            ssh = pyinfra_inventory.reached(self.host.name, self.host.data.dict())
+            return execute(client.get_transport(), command, stdin, timeout_s, children, ssh)
         return self._encoded(command, stdin, timeout_s)
 
     def _encoded(self, command: str, stdin: bytes, timeout_s: float) -> Answer:

@@ -121,7 +121,7 @@ def test_an_interrupt_tells_what_is_done_what_goes_on_and_how_to_go_on(typed: Ty
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--limit", "nobody"], "expected a host or group of the inventory"),
+        (["--limit", "nobody"], "expected a host, or a group of the inventory"),
         (["--resume", "--anew"], "expected one of --resume and --anew"),
         (["--check", "--resume"], "expected one of --check and --resume"),
         (["--check", "--plan", "x"], "expected one of --check and --plan"),

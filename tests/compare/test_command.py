@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nearsocket.control.sides import sides
 from tests.report.test_schemas import faults
 
 ROOT = Path(__file__).parent.parent.parent
@@ -73,13 +73,94 @@ def test_two_moments_of_one_real_host_differ_in_what_was_changed_alone() -> None
 
 
 def test_folders_are_compared_host_by_host_by_name(tmp_path: Path) -> None:
-    for side, names in (("before", ("two-socket-bound", "no-gpu")), ("after", ("two-socket-far", "one-socket"))):
-        (tmp_path / side).mkdir()
-        for name in names:
-            shutil.copy(HOSTS / f"{name}.snapshot.json", tmp_path / side)
-    hosts = as_json(tmp_path / "before", tmp_path / "after")[1]["hosts"]
-    assert all((one["before"] is None) != (one["after"] is None) or one["changes"] is not None for one in hosts)
-    assert any(one["exit_code"] == 2 for one in hosts)
+    before = taken(tmp_path / "before", gpu1="gpu1", gone="gone")
+    after = taken(tmp_path / "after", gpu1="gpu1", new="new")
+    far = {**json.loads(FAR.read_text()), "host": "gpu1"}
+    (after / "gpu1.snapshot.json").write_text(json.dumps(far))
+    hosts = {one["name"]: one for one in as_json(before, after)[1]["hosts"]}
+    assert {name: one["exit_code"] for name, one in hosts.items()} == {"gpu1": 2, "new": 0, "gone": 1}
+    assert (hosts["new"]["before"], hosts["gone"]["after"]) == (None, None)
+
+
+def taken(folder: Path, **hosts: str) -> Path:
+    """A folder of snapshots: file name to the host's name inside."""
+    folder.mkdir()
+    for file, host in hosts.items():
+        value = {**json.loads(BOUND.read_text()), "host": host}
+        (folder / f"{file}.snapshot.json").write_text(json.dumps(value))
+    return folder
+
+
+def one_line(*words: object) -> str:
+    """The refusal's first line; the second is its hint."""
+    done = run(*words)
+    assert (done.returncode, done.stdout) == (64, ""), done
+    assert len(done.stderr.splitlines()) <= 2
+    return done.stderr
+
+
+def test_a_host_that_one_side_has_twice_is_refused_with_both_files(tmp_path: Path) -> None:
+    once, twice = taken(tmp_path / "once", gpu1="gpu1"), taken(tmp_path / "twice", gpu1="gpu1", old="gpu1")
+    for words in ((once, twice), (twice, once)):
+        said = one_line(*words)
+        assert "expected each host once, found 'gpu1' in gpu1.snapshot.json and old.snapshot.json" in said
+        assert "move one of the two files away" in said
+
+
+def test_folders_of_one_host_each_go_by_name(tmp_path: Path) -> None:
+    one, other = taken(tmp_path / "one", a="gpu1"), taken(tmp_path / "other", a="gpu2")
+    code, value = as_json(one, other)
+    assert code == 1
+    assert [(host["name"], host["before"] is None, host["after"] is None) for host in value["hosts"]] == [
+        ("gpu2", True, False),
+        ("gpu1", False, True),
+    ]
+    assert as_json(one, one)[1]["hosts"][0]["changes"] == []
+    assert len(as_json(one, other / "a.snapshot.json")[1]["hosts"]) == 2
+    fast = probe(tmp_path / "fast", 100.0, 101.0)
+    assert "expected one host, the same on each side, found two of different names" in one_line(one, other, "--probe", fast, fast)
+
+
+def test_two_single_files_are_a_pair_and_a_note_says_that_their_names_differ(tmp_path: Path) -> None:
+    both = taken(tmp_path / "both", a="gpu1", b="gpu2")
+    code, value = as_json(both / "a.snapshot.json", both / "b.snapshot.json")
+    (host,) = value["hosts"]
+    assert (code, host["name"], host["notes"]) == (0, "gpu2", ["two hosts of different names: gpu1 before, gpu2 after"])
+    assert "two hosts of different names" in run(both / "a.snapshot.json", both / "b.snapshot.json").stdout
+    assert as_json(both / "a.snapshot.json", both / "a.snapshot.json")[1]["hosts"][0]["notes"] == []
+
+
+def test_a_limit_chooses_hosts_by_name_on_both_sides(tmp_path: Path) -> None:
+    before = taken(tmp_path / "before", a="gpu1", b="gpu2", c="cpu1")
+    after = taken(tmp_path / "after", a="gpu1", b="cpu1")
+
+    def names(*words: object) -> list[str]:
+        return [host["name"] for host in as_json(before, after, *words)[1]["hosts"]]
+
+    assert names("--limit", "gpu1") == ["gpu1"]
+    assert names("--limit", "gpu*") == ["gpu1", "gpu2"]
+    assert names("--limit", "gpu2") == ["gpu2"]  # gone: one side has it
+    assert names("--limit", "gpu1", "--limit", "c*") == ["gpu1", "cpu1"]
+    said = one_line(before, after, "--limit", "gpu1", "--limit", "gpu9")
+    assert "--limit gpu9: expected a host, or a group of the inventory, found none that matches" in said
+    assert "hosts: gpu1, gpu2, cpu1\n" in said
+
+
+def test_a_limit_holds_for_two_single_files_too(tmp_path: Path) -> None:
+    both = taken(tmp_path / "both", a="gpu1", b="gpu2")
+    pair = both / "a.snapshot.json", both / "b.snapshot.json"
+    assert len(as_json(*pair, "--limit", "gpu2")[1]["hosts"]) == 1
+    assert "--limit gpu3" in one_line(*pair, "--limit", "gpu3")
+
+
+def test_a_group_of_an_inventory_chooses_on_the_other_side_by_name(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text("hosts: [{name: gpu1, local: true, groups: [fast]}, {name: gpu2, local: true}]")
+    before = taken(tmp_path / "before", a="gpu1", b="gpu2")
+    earlier, later, pair = sides(str(before), str(fleet), ["fast"])
+    assert ([t.name for t in earlier.targets], [t.name for t in later.targets], pair) == (["gpu1"], ["gpu1"], False)
+    assert sides("root@gpu1", str(before / "a.snapshot.json"), [])[2]
+    assert not sides("root@gpu1", str(before), [])[2]
 
 
 def probe(path: Path, *rounds: float) -> Path:

@@ -83,7 +83,7 @@ FAULTS = [
     ("hosts: [{name: '-oProxyCommand=x'}]", "expected a host name or an address", "found '-oProxyCommand=x'"),
     ("hosts: [{name: gpu1, near: a}]", "hosts.0.near: expected a list such as 0-3,8", "found 'a'"),
     ("hosts: [{name: gpu1, maintenance: {until: soon, reason: x}}]", "hosts.0.maintenance.until: expected a day", "found 'soon'"),
-    ("hosts: [{name: gpu1, maintenance: {until: 2026-13-40, reason: x}}]", "expected YAML", "month must be in 1..12"),
+    ("hosts: [{name: gpu1, maintenance: {until: 2026-13-40, reason: x}}]", ":1: until: expected a day", "found '2026-13-40'"),
     (
         "hosts: [{name: gpu1}]\nwaivers: [{id: a.b, reason: r, owner: o, expires: 2026-01-01, hst: x}]",
         ":2: waivers.0.hst",
@@ -96,19 +96,67 @@ FAULTS = [
     ),
     ("hosts: [{name: gpu1, sudo: {usr: x}}]", "hosts.0.sudo.usr: expected one of user", "did you mean 'user'?"),
     ("hosts: [{name: gpu1, sudo: maybe}]", "hosts.0.sudo", "found 'maybe'"),
-    ("hosts: [{name: gpu1, ssh_password: x}]", "hosts.0.ssh_password: expected one of", "found 'ssh_password'"),
-    ("- gpu1", "expected a mapping with `hosts`", "found list"),
-    ("", "expected a mapping with `hosts`", "found NoneType"),
+    (
+        "hosts: [{name: gpu1, ssh_password: x}]",
+        "hosts.0.ssh_password: expected no password in a fleet file",
+        "NEARSOCKET_SUDO_PASSWORD",
+    ),
+    ("- gpu1", "expected a mapping with `hosts`", "found a list"),
+    ("", "expected a mapping with `hosts`", "found nothing"),
     ("hosts: [", "expected YAML", "line 1"),
     ("hosts: !!python/object/apply:os.system ['touch /tmp/owned']", "expected YAML", "could not determine a constructor"),
-    (b"\xff\xfe\x00", "expected YAML", ""),
+    (b"\xff\xfe\x00", "expected YAML, found a character that no text has", "at position 2"),
+    (b"hosts: \x00", "expected YAML, found a character that no text has", "at position 7"),
+    ("hosts: " + "[" * 5000, "expected YAML", "nested too deeply"),
     ("hosts: [{name: a}]\nwaivers: []\nhosts: [{name: b}]", ":3: expected each key once", "found 'hosts' twice"),
     ("hosts:\n  - name: a\n    port: 1\n    port: 2", ":4: expected each key once", "found 'port' twice"),
     ("hosts: [{name: gpu1, near: ''}]", "hosts.0.near: expected a list of nodes such as 0-3,8", "found ''"),
     ("hosts: [{name: gpu1, near: '\u0663'}]", "hosts.0.near: expected a list such as 0-3,8", ""),
     ("hosts: [{name: gpu1, ssh_connect_timeout: .nan}]", "hosts.0.ssh_connect_timeout: expected", "found nan"),
-    ("hosts: [{name: gpu1, groups: 5}]", "hosts.0.groups", "found 5"),
+    ("hosts: [{name: gpu1, groups: 5}]", "hosts.0.groups: expected a list", "found 5"),
+    ("hosts: {a: 1}", ":1: hosts: expected a list", 'found {"a": 1}'),
+    ("hosts: [gpu1]", ":1: hosts.0: expected a mapping", "found 'gpu1'"),
+    ("hosts: [{name: }]", "hosts.0.name: expected a text", "found nothing"),
+    ("hosts: []", "hosts: expected at least one", "found []"),
+    ("hosts:\n- name: a\n  maintenance:\n    until: 2026-13-45", ":4: until: expected a day such as", "found '2026-13-45'"),
+    ("hosts: [{name: a, maintenance: {until: '2026-13-45', reason: x}}]", "maintenance.until: expected a day", "'2026-13-45'"),
+    (f"hosts: [{{name: a, port: {'9' * 5000}}}]", ":1: port: expected a value that can be read", "..."),
+    ("hosts: [{name: a, user: -oProxyCommand=x}]", "hosts.0.user: expected a user name", "found '-oProxyCommand=x'"),
+    ("hosts: [{name: a, sudo: {user: -x}}]", "hosts.0.sudo.user: expected a user name", "found '-x'"),
+    ("hosts: [{name: a, sudo: [x]}]", "hosts.0.sudo: expected true, false or a mapping", 'found ["x"]'),
+    (f"hosts: [{{name: {'a' * 256}}}]", "hosts.0.name: expected to have at most 255 characters", "found 'aaa"),
+    ("hosts: &a [*a]", "hosts.0: expected a mapping", "found a list"),
 ]
+#: Every number of a fleet file; Python would take true for 1.
+NUMBERS = [
+    "port: true",
+    "ssh_connect_timeout: true",
+    "reserved_cores: false",
+    "tune: {numa_balancing: off}",
+    "tune: {zone_reclaim_mode: no}",
+    "tune: {swappiness: yes}",
+    "serve: {gpu_count: true}",
+    "serve: {host_memory: true}",
+    "serve: {limits: {start: true}}",
+    "serve: {limits: {restarts: true}}",
+    "serve: {limits: {shm: true}}",
+    "serve: {limits: {cpus: true}}",
+    "serve: {verify: {timeout: true}}",
+    "serve: {probe: {limit: true}}",
+    "replicas: [{name: b, port: true}]",
+    "replicas: [{name: b, gpus: true}]",
+]
+
+
+@pytest.mark.parametrize("said", NUMBERS)
+def test_a_boolean_is_no_number(tmp_path: Path, said: str) -> None:
+    with pytest.raises(UsageError, match=r":1: hosts\.0\.[a-z0-9._]+: expected .*, found (true|false)\Z"):
+        read(tmp_path, f"hosts: [{{name: gpu1, {said}}}]")
+
+
+def test_a_name_of_255_characters_and_a_user_of_a_domain_are_taken(tmp_path: Path) -> None:
+    (target,) = read(tmp_path, f"hosts: [{{name: {'a' * 255}, user: 'corp\\svc@corp'}}]").targets
+    assert target.ssh and (len(target.name), target.ssh.user) == (255, "corp\\svc@corp")
 
 
 @pytest.mark.parametrize(("text", "begin", "end"), FAULTS, ids=range(len(FAULTS)))
@@ -118,6 +166,7 @@ def test_a_fault_is_one_line_that_names_place_expected_and_found(tmp_path: Path,
     message = caught.value.message
     assert message.startswith(str(tmp_path / "fleet.yaml"))
     assert "\n" not in message
+    assert "\\n" not in message
     assert begin in message
     assert end in message
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from nearsocket.control.target import Ssh
+from nearsocket.control.rollout import connect
+from nearsocket.control.target import Ssh, Target, Way
+from nearsocket.control.through_pyinfra import OpenConnection
 from nearsocket.control.transport import TransportError, Trouble
 from nearsocket.control.transport import paramiko as subject
 from nearsocket.control.transport.paramiko import PyinfraSsh, connect_error
 from nearsocket.control.transport.process import Children
-from tests.control.server import Keys, Server, serving, wrapper
+from tests.control.server import Keys, Server, quietly, serving, wrapper
 
 
 def run(ssh: Ssh, command: str = "cat", stdin: bytes = b"hello", timeout_s: float = 20.0) -> bytes:
@@ -116,4 +119,63 @@ WORDS = [
 
 @pytest.mark.parametrize(("words", "expected"), WORDS)
 def test_pyinfras_words_are_understood(words: str, expected: Trouble) -> None:
-    assert connect_error(words, "gpu1").trouble is expected
+    assert connect_error(words, Ssh("gpu1")).trouble is expected
+
+
+def test_a_login_by_hand_names_address_user_port_and_key() -> None:
+    ssh = Ssh("192.0.2.7", "root", 2222, "~/.ssh/fleet", known_hosts_file="/etc/known hosts")
+    hint = "try it by hand: ssh -o 'UserKnownHostsFile=/etc/known hosts' -p 2222 -l root -i ~/.ssh/fleet 192.0.2.7 true"
+    assert connect_error("SSH error (something new)", ssh).hint == hint
+
+
+def test_a_program_that_is_lost_in_a_pyinfra_run_has_the_login_by_hand_with_the_real_address(server: Server) -> None:
+    connector = PyinfraSsh(server.ssh())._connector(10)
+    connector.connect()
+    try:
+        data = SimpleNamespace(dict=lambda: subject.host_data(server.ssh()))
+        way = OpenConnection(SimpleNamespace(name="@nearsocket/close", connector=connector, data=data))  # type: ignore[arg-type]
+        with pytest.raises(TransportError) as caught:
+            way.run("kill -9 $$", b"", 10, Children())
+    finally:
+        connector.client.close()
+    assert caught.value.trouble is Trouble.KILLED
+    assert f"-p {server.port} -l {server.ssh().user} -i {server.keys.user} 127.0.0.1 true" in (caught.value.hint or "")
+    assert "@nearsocket" not in (caught.value.hint or "")
+
+
+def test_a_key_that_is_none_is_told_with_what_is_there(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("no key")
+    for key, found in (("/no/such", "no such file"), (str(tmp_path), "a folder"), (str(tmp_path / "notes"), "another file")):
+        error = trouble(server.ssh(key=key))
+        assert (error.trouble, error.message) == (Trouble.SSH, f"expected a private key at {key}, found {found}")
+        assert "mend the path at ssh_key" in (error.hint or "")
+
+
+def test_an_encrypted_key_has_its_ways_out(server: Server, tmp_path: Path) -> None:
+    quietly("ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", tmp_path / "locked")
+    error = trouble(server.ssh(key=str(tmp_path / "locked")))
+    assert error.message.endswith("found one that is encrypted")
+    assert "ssh-add" in (error.hint or "")
+
+
+def test_a_known_hosts_file_that_is_not_there_is_named(server: Server, tmp_path: Path) -> None:
+    for path, strict in (("/no/such", None), ("/no/such", "accept-new")):
+        error = trouble(server.ssh(known_hosts_file=path, strict_host_key_checking=strict))
+        assert (error.trouble, error.message) == (Trouble.HOST_KEY_UNKNOWN, "expected host keys in /no/such, found no such file")
+        assert "ssh_known_hosts_file" in (error.hint or "")
+    assert trouble(server.ssh(known_hosts_file=str(tmp_path))).message == f"expected host keys in {tmp_path}, found a folder"
+
+
+def test_a_refused_login_names_the_keys_of_both_kinds_of_inventory(server: Server, keys: Keys) -> None:
+    hint = trouble(server.ssh(key=str(keys.stranger))).hint or ""
+    assert "user and ssh_key in a fleet file" in hint
+    assert "ssh_user, ssh_key and ssh_password in an inventory in Python" in hint
+
+
+def test_a_rollout_tells_of_the_same_faults(server: Server) -> None:
+    target = Target("close", Way.SSH, server.ssh(key="/no/such"))
+    with (
+        connect.lines([target]) as ways,
+        pytest.raises(TransportError, match="expected a private key at /no/such, found no such file"),
+    ):
+        ways["close"].run("cat", b"", 10, Children())

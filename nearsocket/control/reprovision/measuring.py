@@ -112,7 +112,7 @@ def changes(place: Place, before: Snapshot, checks: tuple[Check, ...], timeout_s
         sides: list[HostReport] = [audit.judged(place.target, snapshot, manner) for snapshot in (before, after)]
     except NearsocketError as error:
         return [one_line(f"not compared with the host before: {error.message}", 300)]
-    found = compare([sides[0]], [sides[1]], {}, {}).hosts[0].changes
+    found = compare([sides[0]], [sides[1]], {}, {}, pair=True).hosts[0].changes
     told = [_told(change) for change in found if change.grade is not Grade.CHANGED][:_SHOWN]
     told += [_told(change) for change in found if change.grade is Grade.CHANGED][: _SHOWN - len(told)]
     more = len(found) - len(told)

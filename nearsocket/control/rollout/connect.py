@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nearsocket.control.target import Target, Way
+from nearsocket.control.target import Ssh, Target, Way
 from nearsocket.control.through_pyinfra import OpenConnection
 from nearsocket.control.transport import Answer, Transport, TransportError, Trouble
 from nearsocket.control.transport.local import Local
@@ -30,8 +30,8 @@ _KEEPALIVE_S = 30
 class _Line(Transport):
     """One host of a State."""
 
-    def __init__(self, host: Any) -> None:
-        self.host = host
+    def __init__(self, host: Any, ssh: Ssh) -> None:
+        self.host, self.ssh = host, ssh
         self.lock = threading.Lock()
 
     def run(self, command: str, stdin: bytes, timeout_s: float, children: Children) -> Answer:
@@ -52,7 +52,7 @@ class _Line(Transport):
         try:
             self.host.connect(show_errors=False, raise_exceptions=True)
         except (PyinfraError, OSError) as error:
-            raise connect_error(str(error), self.host.data.ssh_hostname) from None
+            raise connect_error(str(error), self.ssh) from None
         transport = self.host.connector.client.get_transport()
         if transport is not None:
             transport.set_keepalive(_KEEPALIVE_S)
@@ -95,4 +95,6 @@ def _hosts(targets: Sequence[Target]) -> dict[str, _Line]:
     limits = [ssh.connect_timeout_s or DEFAULT_CONNECT_TIMEOUT_S for _, ssh in known]
     inventory = Inventory((names, {}))
     State(inventory, Config(CONNECT_TIMEOUT=max(1, round(max(limits, default=DEFAULT_CONNECT_TIMEOUT_S)))))
-    return {host.name.removeprefix("@nearsocket/"): _Line(host) for host in inventory}
+    ways = {target.name: ssh for target, ssh in known}
+    hosts = {host.name.removeprefix("@nearsocket/"): host for host in inventory}
+    return {name: _Line(host, ways[name]) for name, host in hosts.items()}

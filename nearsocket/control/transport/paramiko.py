@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 from nearsocket.control.target import Ssh
@@ -30,7 +31,7 @@ class PyinfraSsh(Transport):
         try:
             self._connect(connector)
             left_s = timeout_s - (time.monotonic() - began)
-            found = execute(connector.client.get_transport(), command, stdin, left_s, children, self.ssh.hostname)
+            found = execute(connector.client.get_transport(), command, stdin, left_s, children, self.ssh)
             return Answer(found.stdout, found.stderr, time.monotonic() - began)
         finally:
             if connector.client is not None:
@@ -57,7 +58,7 @@ class PyinfraSsh(Transport):
         try:
             connector.connect()
         except (PyinfraError, OSError) as error:
-            raise connect_error(str(error), self.ssh.hostname) from None
+            raise connect_error(str(error), self.ssh) from None
 
 
 def host_data(ssh: Ssh) -> dict[str, Any]:
@@ -85,7 +86,11 @@ _CONNECT = (
         "someone may be in between; where the host was installed anew, put the new key into known_hosts",
     ),
     ("strictpolicy", Trouble.HOST_KEY_UNKNOWN, "verify the key by another way and add it to known_hosts"),
-    ("authentication", Trouble.DENIED, "look at ssh_user, ssh_key and ssh_password in the inventory"),
+    (
+        "authentication",
+        Trouble.DENIED,
+        "look at user and ssh_key in a fleet file, at ssh_user, ssh_key and ssh_password in an inventory in Python",
+    ),
     ("refused", Trouble.REFUSED, "look whether sshd runs there and listens on that port"),
     ("unable to connect", Trouble.REFUSED, "look whether sshd runs there and listens on that port"),
     ("timed out", Trouble.UNREACHABLE, "look whether the host is up, at the route and the firewall"),
@@ -94,16 +99,55 @@ _CONNECT = (
 )
 
 
-def connect_error(text: str, hostname: str) -> TransportError:
-    """The error that pyinfra's words about a failed connection mean. Pure."""
+def connect_error(text: str, ssh: Ssh) -> TransportError:
+    """The error that pyinfra's words about a failed connection mean; the host's own files are looked at where they may be why."""
     words = one_line(text, 300)
+    fault = _key_fault(words, ssh) or _known_hosts_fault(words, ssh)
+    if fault is not None:
+        return fault
     for piece, trouble, hint in _CONNECT:
         if piece in words.lower():
             return TransportError(trouble, f"expected an SSH login, found: {words}", hint, words)
-    return TransportError(Trouble.SSH, f"expected an SSH login, found: {words}", f"try it by hand: ssh {hostname} true", words)
+    hint = f"try it by hand: {reasons.by_hand(ssh)} true"
+    return TransportError(Trouble.SSH, f"expected an SSH login, found: {words}", hint, words)
 
 
-def execute(transport: Any, command: str, stdin: bytes, timeout_s: float, children: Children, hostname: str) -> Answer:
+def _key_fault(words: str, ssh: Ssh) -> TransportError | None:
+    """Where the private key is what the connection failed at: pyinfra calls a folder "no such file" too."""
+    low = words.lower()
+    if ssh.key is None or not ("private key file" in low or ("errno" in low and ssh.key in words)):
+        return None
+    if "encrypted" in low:
+        found = "one that is encrypted"
+        hint = "load it with ssh-add and leave ssh_key out, or set ssh_key_password in an inventory in Python"
+    else:
+        found = _instead(ssh.key) or ("one that cannot be read" if "errno" in low else "another file")
+        hint = "mend the path at ssh_key in the inventory; it names the private key, and ~ is the home folder"
+    return TransportError(Trouble.SSH, f"expected a private key at {one_line(ssh.key, 200)}, found {found}", hint, words)
+
+
+def _known_hosts_fault(words: str, ssh: Ssh) -> TransportError | None:
+    """Where the inventory's file of host keys is none: pyinfra goes on without it, and then no key is known."""
+    if ssh.known_hosts_file is None or not ("strictpolicy" in words.lower() or ssh.known_hosts_file in words):
+        return None
+    found = _instead(ssh.known_hosts_file)
+    if found is None:
+        return None
+    message = f"expected host keys in {one_line(ssh.known_hosts_file, 200)}, found {found}"
+    hint = "mend the path at ssh_known_hosts_file in the inventory, or make that file with the key, verified by another way"
+    return TransportError(Trouble.HOST_KEY_UNKNOWN, message, hint, words)
+
+
+def _instead(name: str) -> str | None:
+    """What is there instead of a file; None where one is."""
+    path = Path(name).expanduser()
+    try:
+        return "a folder" if path.is_dir() else None if path.exists() else "no such file"
+    except OSError as error:
+        return error.strerror or "none that can be looked at"
+
+
+def execute(transport: Any, command: str, stdin: bytes, timeout_s: float, children: Children, ssh: Ssh) -> Answer:
     """Run the command on an open paramiko transport, in one exec. Raises TransportError, one line, where there is no answer."""
     import paramiko
 
@@ -125,8 +169,8 @@ def execute(transport: Any, command: str, stdin: bytes, timeout_s: float, childr
             Trouble.UNREACHABLE, f"expected an answer, found that the connection broke off ({words})", "look at the host's log"
         ) from None
     if code == -1:  # paramiko's word for an end without a code: a signal, or the connection went
-        raise reasons.explain(reasons.SSH_FAILED, "", hostname)
-    return answer(Ended(code, bytes(talk.stdout), bytes(talk.stderr), talk.overflow, time.monotonic() - began), timeout_s, hostname)
+        raise reasons.explain(reasons.SSH_FAILED, "", ssh)
+    return answer(Ended(code, bytes(talk.stdout), bytes(talk.stderr), talk.overflow, time.monotonic() - began), timeout_s, ssh)
 
 
 class _Talk:

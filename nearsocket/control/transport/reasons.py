@@ -73,7 +73,7 @@ SSH_RULES = (
         Trouble.DENIED,
         r"^(?:(?P<at>\S+): )?Permission denied \((?P<why>[^)]*)\)\.$",
         "permission denied: no key was accepted ({why} offered by the server)",
-        "see which key is offered: {ssh} -v; load it with ssh-add, or set ssh_key and ssh_user in the inventory",
+        "see which key is offered: {ssh} -v; load it with ssh-add, or set ssh_key and user (in Python: ssh_user) in the inventory",
     ),
     _rule(
         Trouble.DENIED,
@@ -170,12 +170,13 @@ def timed_out(timeout_s: float, answered: bool, words: str) -> TransportError:
 
 
 def by_hand(ssh: Ssh) -> str:
-    """The login that a person would type, with the port and files of this host."""
+    """The login that a person would type, with the user, port and files of this host."""
     words = ["ssh"]
     words += ["-F", ssh.config_file] if ssh.config_file else []
     words += ["-o", f"UserKnownHostsFile={ssh.known_hosts_file}"] if ssh.known_hosts_file else []
     words += ["-p", str(ssh.port)] if ssh.port else []
     words += ["-l", ssh.user] if ssh.user else []
+    words += ["-i", ssh.key] if ssh.key else []
     # A name that looks like an option is none behind `--`.
     return _shell([*words, *(["--"] if ssh.hostname.startswith("-") else []), ssh.hostname])
 

@@ -17,12 +17,15 @@ from nearsocket.model.verdicts.reading import refused, why
 _RESTS_ON = ("pci", "nvml", "nodes", "processes", "packages", "packages.holds", "containers", "kernel.sysctl", "driver.module")
 
 
-def compare(before: Sequence[HostReport], after: Sequence[HostReport], old: Figures, new: Figures) -> Comparison:
-    """The hosts of both sides by name, in the order of the later side; two single hosts are a pair whatever their names are.
+def compare(
+    before: Sequence[HostReport], after: Sequence[HostReport], old: Figures, new: Figures, pair: bool = False
+) -> Comparison:
+    """The hosts of both sides by name, in the order of the later side.
 
-    `old`, `new`: figures measured beside the snapshots, where there is one host.
+    `pair`: each side is one host, and the two are compared whatever their names are. `old`, `new`: figures measured beside the
+    snapshots, where both sides are one host.
     """
-    if len(before) == len(after) == 1:
+    if len(before) == len(after) == 1 and (pair or before[0].name == after[0].name):
         return Comparison((_pair(before[0], after[0], old, new),))
     earlier = {report.name: report for report in before}
     names = [report.name for report in after]
@@ -33,6 +36,8 @@ def compare(before: Sequence[HostReport], after: Sequence[HostReport], old: Figu
 def _pair(before: HostReport, after: HostReport, old: Figures, new: Figures) -> HostComparison:
     found = list(placement.changes(before.findings, after.findings))
     notes: list[str] = []
+    if before.name != after.name:
+        notes.append(one_line(f"two hosts of different names: {before.name} before, {after.name} after", 600))
     if before.host and after.host:
         found += hardware.changes(before.host, after.host)
         found += placement.replicas(before.host, after.host)
