@@ -134,17 +134,21 @@ def _valueless(node: yaml.Node | None) -> str | None:
     return None
 
 
-def _scalars(node: yaml.Node | None, key: str = "") -> Iterator[tuple[str, yaml.ScalarNode]]:
-    """Every plain value below the node, with its nearest key."""
-    if isinstance(node, yaml.ScalarNode):
-        yield key, node
-    elif isinstance(node, yaml.SequenceNode):
-        for inner in node.value:
-            yield from _scalars(inner, key)
-    elif isinstance(node, yaml.MappingNode):
-        for name, inner in node.value:
-            yield from _scalars(name, key)
-            yield from _scalars(inner, one_line(str(getattr(name, "value", "")), 80))
+def _scalars(node: yaml.Node | None) -> Iterator[tuple[str, yaml.ScalarNode]]:
+    """Every plain value below the node once, in the file's order, with its nearest key; an alias may lead round in a ring."""
+    open_nodes, seen = [("", node)], set()
+    while open_nodes:
+        key, at = open_nodes.pop()
+        if id(at) in seen:
+            continue
+        seen.add(id(at))
+        if isinstance(at, yaml.ScalarNode):
+            yield key, at
+        elif isinstance(at, yaml.SequenceNode):
+            open_nodes += [(key, inner) for inner in reversed(at.value)]
+        elif isinstance(at, yaml.MappingNode):
+            for name, inner in reversed(at.value):
+                open_nodes += [(one_line(str(getattr(name, "value", "")), 80), inner), (key, name)]
 
 
 def _double_key(node: yaml.Node | None) -> yaml.Node | None:

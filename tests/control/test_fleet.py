@@ -125,6 +125,7 @@ FAULTS = [
     ("hosts: [{name: a, sudo: {user: -x}}]", "hosts.0.sudo.user: expected a user name", "found '-x'"),
     ("hosts: [{name: a, sudo: [x]}]", "hosts.0.sudo: expected true, false or a mapping", 'found ["x"]'),
     (f"hosts: [{{name: {'a' * 256}}}]", "hosts.0.name: expected to have at most 255 characters", "found 'aaa"),
+    ("hosts: &a [*a, {x: 2026-13-45}, {y: 2026-14-45}]", ":1: x: expected a day", "found '2026-13-45'"),
     ("hosts: &a [*a]", "hosts.0: expected a mapping", "found a list"),
 ]
 #: Every number of a fleet file; Python would take true for 1.

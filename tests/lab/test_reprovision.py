@@ -21,13 +21,14 @@ import yaml
 
 from lab import lifecycle, site
 from lab.errors import LabError
-from lab.standins.equip import REPOSITORY, equip
+from lab.standins.equip import equip
 from lab.standins.gpu.packages import NEWER, VERSION
 from nearsocket.model.driver import orders
 from nearsocket.model.places import HOLD_STARTS
 from tests.lab import sites
 from tests.lab.host import LabHost
 from tests.lab.judged import judged
+from tests.lab.obstacles import ALONE, BRAKE, DKMS, FABRIC, FULL_BOOT
 from tests.lab.rows import PACKAGES
 from tests.lab.sites import Site
 
@@ -38,11 +39,6 @@ READY = "serving"
 INSTALLED = f"dpkg-query -W -f '${{Version}}\\n' {PACKAGES} | sort -u"
 LOADED = "cat /sys/module/nvidia/version"
 HELD = "apt-mark showhold | tr '\\n' ' '"
-#: The distribution's mirror is out of the lab's reach, and its lists take minutes to read under emulation.
-ALONE = (
-    "mkdir -p /var/tmp/sources; mv /etc/apt/sources.list /etc/apt/sources.list.d/debian* /var/tmp/sources/ 2>/dev/null || :; "
-    "printf 'Acquire::Languages \"none\";\\n' >/etc/apt/apt.conf.d/00lab; apt-get -qq update"
-)
 
 
 @dataclass
@@ -158,26 +154,6 @@ def test_two_hosts_are_upgraded_in_order_and_the_other_serves(pair: Pair) -> Non
     code, report = pair.upgrade()
     assert (code, [host["end"] for host in report["hosts"]]) == (0, ["current", "current"])
 
-
-#: package NAME VERSION MORE [USR]: a package in /var/tmp, with more of its control file and what it has below /usr.
-PACKAGE = """package() { d=$(mktemp -d); chmod 755 $d; mkdir $d/DEBIAN; [ -z "$4" ] || cp -r $4 $d/usr
-printf 'Package: %s\\nVersion: %s\\nArchitecture: all\\nMaintainer: lab <lab@localhost>\\n' $1 $2 >$d/DEBIAN/control
-printf '%sDescription: lab\\n' "$3" >>$d/DEBIAN/control
-dpkg-deb -b $d /var/tmp/$1_$2_all.deb >/dev/null; }; """
-BRAKE = f"""set -e; {PACKAGE} package brake 1 'Breaks: nvidia-kernel-standin (>> {VERSION}-0standin1)
-'; dpkg -i /var/tmp/brake_1_all.deb >/dev/null; apt-mark hold brake"""
-#: A module that DKMS is to build, beside the built one.
-DKMS = f"""set -e; {PACKAGE} cd /var/tmp; for v in {VERSION} {NEWER}; do mkdir -p dkms-$v/src/nvidia-$v
-printf 'PACKAGE_NAME="nvidia"\\nPACKAGE_VERSION="%s"\\nBUILT_MODULE_NAME[0]="nvidia"\\nDEST_MODULE_LOCATION[0]="/updates"\\n' $v \\
-  >dkms-$v/src/nvidia-$v/dkms.conf
-package nvidia-dkms-standin $v-0standin1 '' dkms-$v; cp nvidia-dkms-standin_$v-0standin1_all.deb {REPOSITORY}; done
-cd {REPOSITORY}; for f in nvidia-dkms-standin_*.deb; do dpkg-deb -f $f; echo "Filename: ./$f"; echo "Size: $(stat -c %s $f)"
-echo "SHA256: $(sha256sum $f | cut -d' ' -f1)"; echo; done >>Packages; apt-get -qq update
-dpkg -i nvidia-dkms-standin_{VERSION}-0standin1_all.deb >/dev/null"""
-#: A /boot of its own with no room beside a RAM disk.
-FULL_BOOT = "set -e; mount -t tmpfs -o size=3m tmpfs /boot; head -c 2M /dev/zero >/boot/initrd.img-$(uname -r)"
-#: A fabric manager of another version.
-FABRIC = f"set -e; {PACKAGE} package nvidia-fabricmanager 570.1.2-1 ''; dpkg -i /var/tmp/nvidia-fabricmanager_570.1.2-1_all.deb"
 
 STOPPED = {
     "a held package": (BRAKE, "brake : Breaks: nvidia-kernel-standin"),
