@@ -30,6 +30,9 @@ pytestmark = pytest.mark.timeout(5400)
 REPLICAS = {"a": 30000, "b": 30001}
 #: A folder of the engine's faults that only the generations of these tests look into.
 FAULTS = "/run/nearsocket-standin/faults/rollout"
+#: Both ranks in one process, so that NCCL takes no cuMem, and its proxy on the other socket.
+FAR = f"mkdir -p {FAULTS}; touch {FAULTS}/legacy {FAULTS}/far"
+NEAR = f"rm {FAULTS}/legacy {FAULTS}/far"
 
 
 @dataclass
@@ -153,9 +156,8 @@ def test_a_second_host_that_is_proven_far_goes_back_and_is_near_the_third_is_unt
 ) -> None:
     numbers, before = serving.generations(), serving.starts()
     _, second, third = serving.sites
-    # Nothing holds b of the new generation, and on the second machine NCCL's proxy runs on the other socket.
-    fleet = serving.file(of_b={"binding": [], "environment": {"CHANGE": "far", "NEARSOCKET_STANDIN_FAULTS": FAULTS}})
-    second.host.sh(f"mkdir -p {FAULTS}; touch {FAULTS}/far")
+    fleet = serving.file(of_b=by_cumem("far"))
+    second.host.sh(FAR)
     code, report = serving.roll(fleet)
     assert code == 2
     assert [host["end"] for host in report["hosts"]] == ["verified", "rolled-back", "not-touched"], json.dumps(report, indent=1)
@@ -170,13 +172,19 @@ def test_a_second_host_that_is_proven_far_goes_back_and_is_near_the_third_is_unt
     assert code == 2
     assert "expected no rollout that is not at its end" in errors
 
-    second.host.sh(f"rm {FAULTS}/far")
+    second.host.sh(NEAR)
     code, report = serving.roll(elsewhere(fleet, tmp_path), "--resume")
     assert code == 0, json.dumps(report, indent=1)
     assert [host["end"] for host in report["hosts"]] == ["verified-earlier", "verified", "verified"]
     serving.all_serve()
     for one in serving.sites:
-        one.near("b", (1,))
+        one.near("b", (1,), sites.CUMEM)
+
+
+def by_cumem(change: str) -> dict[str, Any]:
+    """b's buffers in cuMem, and by nothing else on the near socket; no probe before its start sees what FAR plants."""
+    environment = {"CHANGE": change, "NEARSOCKET_STANDIN_FAULTS": FAULTS}
+    return {"binding": ["cumem"], "environment": environment, "probe": {"backend": "standin", "before_start": "never"}}
 
 
 def refused(fleet: Fleet, file: Path, *options: str) -> tuple[int, str]:
@@ -241,13 +249,13 @@ def test_clients_that_are_killed_in_each_phase_are_resumed_from_other_folders_an
 
 def test_a_client_that_is_killed_on_the_way_back_is_resumed_and_no_replica_is_lost(serving: Fleet, tmp_path: Path) -> None:
     one = serving.sites[1]
-    one.host.sh(f"rm -f {progress.FILE}; mkdir -p {FAULTS}; touch {FAULTS}/far")
-    fleet = serving.file(of_b={"binding": [], "environment": {"CHANGE": "back", "NEARSOCKET_STANDIN_FAULTS": FAULTS}})
+    one.host.sh(f"rm -f {progress.FILE}; {FAR}")
+    fleet = serving.file(of_b=by_cumem("back"))
     only = ("--limit", one.host.name)
     killed(serving.start(fleet, *only), one, f'grep -q \'"phase": "failed"\' {progress.FILE}')
-    one.host.sh(f"rm {FAULTS}/far")
+    one.host.sh(NEAR)
     code, report = serving.roll(elsewhere(fleet, tmp_path), "--resume", *only)
     assert code == 0, json.dumps(report, indent=1)
     assert [host["end"] for host in report["hosts"]] == ["verified"]
-    one.near("b", (1,))
+    one.near("b", (1,), sites.CUMEM)
     one.serves(*REPLICAS.values())
