@@ -30,9 +30,10 @@ pytestmark = pytest.mark.timeout(5400)
 REPLICAS = {"a": 30000, "b": 30001}
 #: A folder of the engine's faults that only the generations of these tests look into.
 FAULTS = "/run/nearsocket-standin/faults/rollout"
-#: Both ranks in one process, so that NCCL takes no cuMem, and no room for its files on the near node: page cache is there.
-FAR = f"mkdir -p {FAULTS}; touch {FAULTS}/legacy; lab-fill 1"
-NEAR = f"rm {FAULTS}/legacy"
+#: Both ranks in one process, so that NCCL takes no cuMem; and page cache takes the near node, the room too that a stop makes there.
+FAR = f"""mkdir -p {FAULTS}; touch {FAULTS}/legacy
+systemd-run --quiet --unit=reader sh -c 'while :; do lab-fill 1; sleep 1; done'"""
+NEAR = f"rm {FAULTS}/legacy; systemctl stop reader"
 
 
 @dataclass
