@@ -132,7 +132,7 @@ def test_a_host_that_an_earlier_rollout_is_not_done_with_stops_the_deploy_until_
 def test_a_deploy_without_a_version_is_told_so(two: Two) -> None:
     code, said = two.deploy()
     assert code != 0
-    assert "expected a driver's version such as 580.105.08, found None" in said
+    assert "expected a driver's version such as 580.105.08, found none" in said
 
 
 def test_the_command_upgrades_in_order_and_its_report_says_so(two: Two) -> None:
@@ -146,7 +146,7 @@ def test_the_command_upgrades_in_order_and_its_report_says_so(two: Two) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("reprovision",), "--driver: expected a driver's version such as 580.105.08, found None"),
+        (("reprovision",), "--driver: expected a driver's version such as 580.105.08, found none"),
         (("reprovision", "--driver", "latest"), "--driver: expected a driver's version such as 580.105.08, found latest"),
         (("site", "--driver", NEW), "--driver: expected the job reprovision, found site"),
         (("reprovision", "--driver", NEW, "--reboot-limit", "1"), "--reboot-limit"),
