@@ -54,7 +54,7 @@ lab-beside: env  ## beside what already runs: import, observe, take over, leave 
 	@$(BIN)/python -m pytest -m "lab and not slow" $(BESIDE)
 
 ROLLOUT := tests/lab/test_rollout.py
-lab-rollout: env  ## three lab machines with two replicas each: in order, taken back, resumed (two hours without KVM)
+lab-rollout: env  ## three lab machines with two replicas each: in order, taken back, resumed (an hour and a half without KVM)
 	@$(BIN)/python -m pytest -m "lab and not slow" $(ROLLOUT)
 
 YOUNG := tests/lab/test_reprovision.py
