@@ -226,3 +226,18 @@ def test_a_fleet_file_that_is_a_pipe_is_refused_and_not_waited_for(typed: Typed)
     code, out, err = typed("--check")
     assert (code, out) == (64, "")
     assert "expected a fleet file, found no regular file" in err
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"), [("list", "no JSON object"), ("cut", "found:"), ("twice", "a host that is named twice")]
+)
+def test_a_damaged_plan_is_one_line_with_the_way_on(typed: Typed, damage: str, said: str) -> None:
+    plan = typed.folder / "plan.json"
+    assert typed("--check", "--save-plan", str(plan))[0] == 4
+    value = json.loads(plan.read_text())
+    twice = {**value, "hosts": value["hosts"] + value["hosts"]}
+    plan.write_text({"list": "[]", "cut": plan.read_text()[:-40], "twice": json.dumps(twice)}[damage])
+    code, out, err = typed("--plan", str(plan))
+    assert (code, out) == (64, "")
+    assert said in err
+    assert "write one: nearsocket rollout" in err

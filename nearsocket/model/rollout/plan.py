@@ -79,19 +79,22 @@ class Reviewed:
 
 def from_json(text: str) -> Reviewed:
     """The plan that `to_json` wrote. Raises UsageError, one line, for anything else."""
+    hint = "write one: nearsocket rollout INVENTORY --check --save-plan FILE"
     try:
         value: dict[str, Any] = json.loads(text)
+        if not isinstance(value, dict):
+            raise TypeError("no JSON object")
         if value.pop("schema") != SCHEMA:
-            raise UsageError(
-                f"expected {SCHEMA}, found another schema", "write one: nearsocket rollout INVENTORY --check --save-plan FILE"
-            )
+            raise UsageError(f"expected {SCHEMA}, found another schema", hint)
         hosts = tuple(_entry(entry) for entry in value.pop("hosts"))
         made = Reviewed(hosts=hosts, **value)
         if not all(isinstance(word, str) for word in (made.job, made.made_by, made.made_at)):
             raise TypeError("expected texts")
+        if len({host.name for host in hosts}) < len(hosts):
+            raise ValueError("a host that is named twice")
         return made
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise UsageError(f"expected {SCHEMA}, found: {one_line(str(error), 100)}") from None
+        raise UsageError(f"expected {SCHEMA}, found: {one_line(str(error), 100)}", hint) from None
 
 
 def _entry(value: Any) -> Entry:
