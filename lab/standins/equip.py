@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 from lab import ssh
 from lab.errors import LabError
@@ -11,19 +12,22 @@ from lab.recipe import recipe
 from lab.say import clean, say
 from lab.shapes import shape
 from lab.standins.engine import image as engine_image
-from lab.standins.gpu import cdi, describe, packages
+from lab.standins.gpu import describe, nvidia_ctk, packages
 from lab.state import LabRecord, MachineRecord
 
 #: Docker 26 has no folders for CDI by itself, and without them says that it has no driver "cdi", whatever its features say (ran).
 DAEMON = '{"features": {"cdi": true}, "cdi-spec-dirs": ["/etc/cdi", "/var/run/cdi"]}\n'
 REPOSITORY = "/opt/nearsocket-standin/repo"
+#: NVIDIA's container toolkit; on the path of a machine whose toolkit is installed: `ln -s` into /usr/bin.
+TOOLKIT = "/opt/nearsocket-standin/nvidia-ctk"
 #: Docker reads its setting of CDI at its start. dpkg is asked directly: apt's lists take long under emulation and change nothing.
 INSTALL = f"""set -e
-mkdir -p {cdi.FAULTS}
+mkdir -p {nvidia_ctk.FAULTS}
 dpkg --install {REPOSITORY}/*_{packages.VERSION}-0standin1_amd64.deb >/dev/null
 ldconfig
 modprobe nvidia
 udevadm settle
+{TOOLKIT} cdi generate --output={nvidia_ctk.OUTPUT}
 if systemctl is-active --quiet docker; then systemctl restart docker; fi
 nvidia-smi -L
 """
@@ -34,14 +38,14 @@ def files(lab_shape: str, driver: list[tuple[str, bytes]]) -> list[tuple[str, by
     made = shape(lab_shape)
     texts = {
         describe.GUEST_PATH: describe.render(made),
-        cdi.GUEST_FILE: cdi.render(made),
         "/etc/apt/sources.list.d/nearsocket-standin.list": f"deb [trusted=yes] file:{REPOSITORY} ./\n",
         "/etc/modules-load.d/nearsocket-standin.conf": "# stand-in\nnvidia\n",
-        "/etc/tmpfiles.d/nearsocket-standin.conf": f"d {cdi.FAULTS} 0755 root root\n",
+        "/etc/tmpfiles.d/nearsocket-standin.conf": f"d {nvidia_ctk.FAULTS} 0755 root root\n",
         "/etc/docker/daemon.json": DAEMON,
     }
     entries = [(path, text.encode(), 0o644) for path, text in texts.items()]
     entries += [(f"{REPOSITORY}/{name}", content, 0o644) for name, content in driver]
+    entries.append((TOOLKIT, Path(nvidia_ctk.__file__).read_bytes(), 0o755))
     return [*entries, *engine_image.files()]
 
 

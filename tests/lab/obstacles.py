@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lab.standins.equip import REPOSITORY
+from lab.standins.gpu.nvidia_ctk import FAULTS
 from lab.standins.gpu.packages import NEWER, VERSION
 
 #: The distribution's mirror is out of the lab's reach, and its lists take minutes to read under emulation.
@@ -29,3 +30,9 @@ dpkg -i nvidia-dkms-standin_{VERSION}-0standin1_all.deb >/dev/null"""
 FULL_BOOT = "set -e; mount -t tmpfs -o size=3m tmpfs /boot; head -c 2M /dev/zero >/boot/initrd.img-$(uname -r)"
 #: A fabric manager of another version.
 FABRIC = f"set -e; {PACKAGE} package nvidia-fabricmanager 570.1.2-1 ''; dpkg -i /var/tmp/nvidia-fabricmanager_570.1.2-1_all.deb"
+
+
+def kept_by_boots(fault: str, content: str) -> str:
+    """Plants a stand-in's fault that is there again after a boot, which empties /run."""
+    file = f"/etc/tmpfiles.d/{fault}.conf"
+    return f"echo 'f {FAULTS}/{fault} 0644 root root - {content}' >{file}; systemd-tmpfiles --create {file}"

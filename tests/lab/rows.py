@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.standins.gpu import cdi
+from lab.standins.gpu.nvidia_ctk import FAULTS
 
 #: What the machine is put to before each fault of the host.
 PACKAGES = "libnvidia-compute-standin nvidia-kernel-standin nvidia-utils-standin"
@@ -23,7 +23,7 @@ _HANG = "/sys/module/nvidia/parameters/hang"
 
 def fault(name: str, content: str = "") -> str:
     """A shell command that switches a fault on by its file."""
-    return f"mkdir -p {cdi.FAULTS}; printf '%s' '{content}' >{cdi.FAULTS}/{name}"
+    return f"mkdir -p {FAULTS}; printf '%s' '{content}' >{FAULTS}/{name}"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class HostRow:
     words: str
     plant: str
     found: Mapping[str, str]
-    undo: str = f"rm -f {cdi.FAULTS}/*"
+    undo: str = f"rm -f {FAULTS}/*"
 
 
 #: What is not known of a GPU that NVML does not tell of.

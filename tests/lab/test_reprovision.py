@@ -6,90 +6,34 @@ The driver, its GPUs and the engine are stand-ins; apt, dpkg, kernels, systemd, 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
-import subprocess
-import sys
-import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from lab import lifecycle, site
-from lab.errors import LabError
-from lab.standins.equip import equip
+from lab.standins.equip import TOOLKIT, equip
+from lab.standins.gpu import nvidia_ctk
 from lab.standins.gpu.packages import NEWER, VERSION
 from nearsocket.model.driver import orders
-from nearsocket.model.places import HOLD_STARTS
 from tests.lab import sites
 from tests.lab.host import LabHost
 from tests.lab.judged import judged
-from tests.lab.obstacles import ALONE, BRAKE, DKMS, FABRIC, FULL_BOOT
+from tests.lab.obstacles import ALONE, BRAKE, DKMS, FABRIC, FULL_BOOT, kept_by_boots
 from tests.lab.rows import PACKAGES
 from tests.lab.sites import Site
+from tests.lab.upgrades import INSTALLED, LOADED, PORTS, Pair, run, wait_for
 
 pytestmark = pytest.mark.timeout(7200)
 
-PORTS = {"a": 30000, "b": 30001}
 READY = "serving"
-INSTALLED = f"dpkg-query -W -f '${{Version}}\\n' {PACKAGES} | sort -u"
-LOADED = "cat /sys/module/nvidia/version"
-HELD = "apt-mark showhold | tr '\\n' ' '"
-
-
-@dataclass
-class Pair:
-    """Two machines that serve, in the inventory's order, and their fleet file."""
-
-    sites: list[Site]
-    fleet: Path
-
-    def start(self, *options: str, folder: Path | None = None) -> subprocess.Popen[str]:
-        """A client at work, in that folder."""
-        words = ["-m", "nearsocket", "rollout", str(self.fleet), "reprovision", "--driver", NEWER]
-        return subprocess.Popen(
-            [sys.executable, *words, "--timeout", "400", "--reboot-limit", "900", "--json", *options],
-            cwd=folder or self.fleet.parent,
-            env=site.environment(self.fleet),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def upgrade(self, *options: str, folder: Path | None = None) -> tuple[int, dict[str, Any]]:
-        """A client that is left alone: its exit code and report."""
-        client = self.start(*options, folder=folder)
-        said, errors = client.communicate()
-        assert "Traceback" not in errors, errors
-        assert said, errors
-        return client.returncode, json.loads(said)
-
-    def is_at(self, *versions: str) -> None:
-        """Each machine's driver: packages and module of one version, held as before, replicas serving near."""
-        for one, version in zip(self.sites, versions, strict=True):
-            assert one.host.sh(INSTALLED) == f"{version}-0standin1"
-            assert one.host.sh(LOADED) == version
-            assert set(one.host.sh(HELD).split()) == set(PACKAGES.split())
-            one.nothing(f"ls {HOLD_STARTS} 2>/dev/null")
-            one.serves(*PORTS.values())
-            one.near("b", (1,))
-
-    def untouched(self, starts: dict[str, str]) -> None:
-        """Nothing was stopped anywhere."""
-        assert self.starts() == starts
-        self.is_at(VERSION, VERSION)
-
-    def starts(self) -> dict[str, str]:
-        """Which start of each replica runs, and which boot."""
-        found = {f"{one.host.name} {name}": one.invocation(name) for one in self.sites for name in PORTS}
-        boots = {one.host.name: one.host.sh("cat /proc/sys/kernel/random/boot_id") for one in self.sites}
-        return {**found, **boots}
+#: What replicas `a` mount as their home's cache: code that was compiled for a driver, and a model.
+CACHES = "/var/cache/engine"
+COMPILED = f"{CACHES}/vllm/torch_compile_cache/0123456789"
+MODEL = f"{CACHES}/huggingface/model.safetensors"
+CACHE = f"mkdir -p {COMPILED} {CACHES}/huggingface; touch {COMPILED}/artifact {MODEL}"
 
 
 @pytest.fixture(scope="module")
@@ -97,33 +41,22 @@ def machines(request: pytest.FixtureRequest, profile: str, tmp_path_factory: pyt
     """Two machines that serve two replicas each, their driver held, all-reduces kept as baselines; saved as `serving`."""
     made = sites.fresh_hosts(request, profile, "reprovision", 2)
     hosts = []
+    a, b = site.replicas()
+    wanted = [{**a, "mounts": [f"{CACHES}:/root/.cache"]}, {**b, "binding": ["shm"]}]
     for one in made:
-        a, b = site.replicas()
-        hosts += yaml.safe_load(one.fleet([a, {**b, "binding": ["shm"]}]).read_text())["hosts"]
+        hosts += yaml.safe_load(one.fleet(wanted).read_text())["hosts"]
     fleet = tmp_path_factory.mktemp("fleet") / "fleet.yaml"
     fleet.write_text(yaml.safe_dump({"hosts": hosts}, sort_keys=False))
     pair = Pair(made, fleet)
     if sites.all_saved(made, READY):
         return pair
     for one in made:
-        one.host.sh(f"{ALONE}; apt-mark hold {PACKAGES}; docker pull --quiet {one.image}", timeout_s=900)
+        one.host.sh(f"{ALONE}; apt-mark hold {PACKAGES}; ln -s {TOOLKIT} /usr/bin/nvidia-ctk; {CACHE}", timeout_s=900)
+        one.host.sh(f"docker pull --quiet {one.image}", timeout_s=900)
     run(fleet, "probe", "allreduce", str(fleet), "--backend", "standin", "--keep-baseline", "--sizes", "12K,1M", "--timeout", "400")
     run(fleet, "rollout", str(fleet), "--timeout", "400")
     sites.save_all(made, READY)
     return pair
-
-
-def run(fleet: Path, *words: str) -> None:
-    """A command of nearsocket that must succeed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "nearsocket", *words],
-        cwd=fleet.parent,
-        env=site.environment(fleet),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode in (0, 1), done.stdout + done.stderr
 
 
 @pytest.fixture
@@ -145,10 +78,16 @@ def test_two_hosts_are_upgraded_in_order_and_the_other_serves(pair: Pair) -> Non
     assert client.returncode == 0, said + errors
     report = json.loads(said)
     assert [host["end"] for host in report["hosts"]] == ["verified", "verified"]
-    assert all("all-reduces as fast as" in " ".join(host["notes"]) for host in report["hosts"]), json.dumps(report, indent=1)
-    assert all("containers see their GPUs: a 2 (" in " ".join(host["notes"]) for host in report["hosts"]), json.dumps(
-        report, indent=1
-    )
+    for one, host in zip(pair.sites, report["hosts"], strict=True):
+        notes = "\n".join(host["notes"])
+        assert "all-reduces as fast as" in notes, notes
+        assert "containers see their GPUs: a 2 (libcuda), b 2 (libcuda)" in notes, notes
+        assert f"{nvidia_ctk.OUTPUT} was made anew" in notes, notes
+        assert f"cleared what was compiled in {COMPILED.rpartition('/')[0]}" in notes, notes
+        assert f"driver's module in memory: {VERSION} -> {NEWER}" in notes, notes
+        libraries = one.host.sh(f"grep -o 'libcuda.so.[0-9][0-9.]*' {nvidia_ctk.OUTPUT} | sort -u").split()
+        assert libraries == ["libcuda.so.1", f"libcuda.so.{NEWER}"]
+        one.host.sh(f"test ! -e {COMPILED} && test -e {MODEL}")
     pair.is_at(NEWER, NEWER)
     assert all(before[key] != now for key, now in pair.starts().items())
     code, report = pair.upgrade()
@@ -159,6 +98,7 @@ STOPPED = {
     "a held package": (BRAKE, "brake : Breaks: nvidia-kernel-standin"),
     "a module that cannot be built": (DKMS, "DKMS builds the module, and dkms, make or gcc is not there"),
     "a full /boot": (FULL_BOOT, "disk: /boot"),
+    "no container toolkit": ("rm /usr/bin/nvidia-ctk", "a CDI specification names files of"),
 }
 
 
@@ -193,15 +133,23 @@ def test_a_host_that_never_comes_back_is_the_end_of_the_rollout_in_one_line(pair
     second.serves(*PORTS.values())
 
 
-def test_a_driver_that_is_slower_is_taken_back_and_the_fleet_stopped(pair: Pair) -> None:
-    first = pair.sites[0]
-    line = f"f /run/nearsocket-standin/faults/slow-driver 0644 root root - {NEWER}"
-    first.host.sh(f"echo '{line}' >/etc/tmpfiles.d/slow-driver.conf; systemd-tmpfiles --create slow-driver.conf")
+#: What shows behind the new driver alone: the fault of the stand-ins, and what the host is taken back for.
+WORSE = {
+    "all-reduces": ("slow-driver", "all-reduces are slower than with the driver before"),
+    "containers": ("no-cuda", "cuInit ends with 999"),
+}
+
+
+@pytest.mark.parametrize("worse", WORSE)
+def test_a_driver_that_is_worse_is_taken_back_and_the_fleet_stopped(pair: Pair, worse: str) -> None:
+    fault, said = WORSE[worse]
+    pair.sites[0].host.sh(kept_by_boots(fault, NEWER))
     code, report = pair.upgrade()
     assert code == 2
     assert [host["end"] for host in report["hosts"]] == ["rolled-back", "not-touched"], json.dumps(report, indent=1)
-    assert "all-reduces are slower than with the driver before" in report["hosts"][0]["reason"]
+    assert said in report["hosts"][0]["reason"]
     pair.is_at(VERSION, VERSION)
+    pair.sites[0].host.sh(f"grep -q libcuda.so.{VERSION} {nvidia_ctk.OUTPUT}")
 
 
 def test_a_silent_upgrade_is_named_by_the_audit_and_repaired_by_the_same_command(pair: Pair) -> None:
@@ -239,18 +187,6 @@ def test_clients_that_are_killed_in_each_phase_are_gone_on_with_from_other_folde
     assert code == 0, json.dumps(report, indent=1)
     assert [host["end"] for host in report["hosts"]] == ["verified"]
     pair.is_at(NEWER, VERSION)
-
-
-def wait_for(one: Site, phase: str, limit_s: float = 1800) -> None:
-    """Return once the machine's upgrade is in that phase; it may be in its reboot meanwhile."""
-    end = time.monotonic() + limit_s
-    look = f'for _ in $(seq 100); do grep -q \'"phase": "{phase}"\' {orders.FILE} 2>/dev/null && exit 0; sleep 0.2; done; exit 1'
-    while time.monotonic() < end:
-        with contextlib.suppress(LabError, AssertionError):
-            one.host.sh(look)
-            return
-        time.sleep(0.5)
-    pytest.fail(f"{one.host.name} was never {phase}")
 
 
 def test_a_shutdown_that_takes_a_minute_is_waited_out(pair: Pair) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from lab import lifecycle
 from lab.standins.equip import equip
-from lab.standins.gpu import cdi
+from lab.standins.gpu.nvidia_ctk import FAULTS
 from nearsocket.control import verify as proofs
 from nearsocket.control.inventory import Inventory
 from nearsocket.control.targets import resolve
@@ -36,7 +36,7 @@ def equipped(lab_state: Path, profile: str) -> LabHost:
 def host(equipped: LabHost) -> Iterator[LabHost]:
     clean = (
         f"systemctl stop {UNIT} beside || :; systemctl reset-failed || :; "
-        f"rm -rf {cdi.FAULTS} /run/nearsocket {places.VAR} /etc/nearsocket; echo 3 >/proc/sys/vm/drop_caches"
+        f"rm -rf {FAULTS} /run/nearsocket {places.VAR} /etc/nearsocket; echo 3 >/proc/sys/vm/drop_caches"
     )
     equipped.sh(clean)
     yield equipped
@@ -44,7 +44,7 @@ def host(equipped: LabHost) -> Iterator[LabHost]:
 
 
 def faults(host: LabHost, *names: str) -> None:
-    host.sh(f"mkdir -p {cdi.FAULTS}; cd {cdi.FAULTS}; touch {' '.join(names)}")
+    host.sh(f"mkdir -p {FAULTS}; cd {FAULTS}; touch {' '.join(names)}")
 
 
 def test_a_start_is_proven_and_so_is_the_next_when_the_engines_processes_are_killed(host: LabHost) -> None:
@@ -167,7 +167,7 @@ def test_a_dead_rank_is_found_by_the_watch_behind_an_api_that_answers(host: LabH
     watch = " ".join(programs.watch())
     host.sh(watch)
     assert report(host)["confirmed_at"] is not None
-    host.sh(f"mkdir -p {cdi.FAULTS}; printf 1 >{cdi.FAULTS}/dead-rank")
+    host.sh(f"mkdir -p {FAULTS}; printf 1 >{FAULTS}/dead-rank")
     host.sh("for _ in $(seq 100); do pgrep -f ^sglang::scheduler_TP1 >/dev/null || exit 0; sleep 0.3; done; exit 1")
     assert host.sh(f"curl -s -o /dev/null -w '%{{http_code}}' {HEALTH} || :") in ("200", "")
     host.sh(watch)

@@ -20,7 +20,7 @@ from lab.errors import LabError
 from lab.shapes import SHAPES
 from lab.standins import equip
 from lab.standins.engine.sglang import gpus as engine_gpus
-from lab.standins.gpu import cdi, describe, packages
+from lab.standins.gpu import describe, packages
 from nearsocket.model.parsers import topology
 
 FOLDER = Path(packages.__file__).parent
@@ -202,15 +202,6 @@ def test_the_engine_reads_the_same_description(tmp_path: Path) -> None:
     found = engine_gpus.parse((tmp_path / "gpus.conf").read_text())
     assert [(gpu.index, gpu.pci, gpu.node) for gpu in found] == [(gpu.index, gpu.pci, gpu.node) for gpu in describe.gpus(SHAPE)]
     assert [gpu.bus_id for gpu in found] == [0x21000, 0x41000, 0x61000, 0x81000]
-
-
-def test_cdi_names_devices_by_index_and_uuid_and_hands_over_what_a_rank_needs() -> None:
-    whole = json.loads(cdi.render(SHAPE))
-    assert whole["kind"] == "nvidia.com/gpu"
-    names = {device["name"]: device for device in whole["devices"]}
-    assert {"0", "3", "all", describe.gpus(SHAPE)[2].uuid} <= set(names)
-    assert names["2"]["containerEdits"]["deviceNodes"] == [{"path": "/dev/nvidia2"}]
-    assert describe.GUEST_PATH in {mount["hostPath"] for mount in whole["containerEdits"]["mounts"]}
 
 
 def test_a_kernel_image_tells_its_release() -> None:

@@ -33,8 +33,7 @@ for version in "$@"; do
     lib=pkg/usr/lib/x86_64-linux-gnu
     mkdir -p "$lib"
     gcc -O1 -Wall -Wextra -Werror -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 "-DSTANDIN_VERSION=\"$version\"" -o "$lib/libnvidia-ml.so.$version" nvml.c
-    echo 'int cuDriverGetVersion(int *version) { *version = 13000; return 0; }' |
-        gcc -xc -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$lib/libcuda.so.$version" -
+    gcc -O1 -Wall -Wextra -Werror -shared -fPIC -Wl,-soname,libcuda.so.1 "-DSTANDIN_VERSION=\"$version\"" -o "$lib/libcuda.so.$version" cuda.c
     ln -s "libnvidia-ml.so.$version" "$lib/libnvidia-ml.so.1"
     ln -s "libcuda.so.$version" "$lib/libcuda.so.1"
     package libnvidia-compute-standin "$version" "" "NVML and CUDA libraries"

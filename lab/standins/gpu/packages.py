@@ -20,7 +20,7 @@ from lab.say import say
 #: The version that a machine is equipped with, and the newer one that its package repository offers.
 VERSION, NEWER = "580.95.05", "580.105.08"
 _MODULE = ("module/nvidia.c", "module/Makefile")
-SOURCES = ("build.sh", "nvml.c", "nvidia_smi.py", *_MODULE)
+SOURCES = ("build.sh", "nvml.c", "cuda.c", "nvidia_smi.py", *_MODULE)
 #: Room that the throw-away root takes at its peak, in MiB.
 NEEDED_MIB = 1200
 

@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nearsocket.control import converge, snapshots, verify
-from nearsocket.control.reprovision import ask, measuring
+from nearsocket.control.reprovision import ask, ends, measuring
 from nearsocket.control.reprovision.ask import HostLost
-from nearsocket.control.reprovision.steps import Failed, Started, Steps
+from nearsocket.control.reprovision.steps import Failed, Steps
 from nearsocket.control.rollout import record, site
 from nearsocket.control.rollout.job import Done, Job, Judged, Place, Ready, Seen
 from nearsocket.control.rollout.run import RESUME_WAIT_S
 from nearsocket.control.target import Way
 from nearsocket.control.transport import TransportError, Trouble
-from nearsocket.model import networkfs, places
+from nearsocket.model import networkfs
 from nearsocket.model.check import Check
 from nearsocket.model.driver import transaction
 from nearsocket.model.driver.orders import Action, Answer, Order, State
@@ -29,10 +29,6 @@ from nearsocket.model.text import one_line
 
 _AWAY = (Trouble.UNREACHABLE, Trouble.REFUSED, Trouble.TIMEOUT, Trouble.SSH)
 _PAUSE_S = 2.0
-_MEND = (
-    f"mend what keeps it down, then --resume; to serve it in another way: rm {places.HOLD_STARTS}/REPLICA there, deploys/site.py, "
-    "--resume; back to the driver before: --driver VERSION-BEFORE --anew"
-)
 
 
 @dataclass(frozen=True)
@@ -156,7 +152,7 @@ class Reprovision(Job[Upgrade]):
         said = f"it was on the way back to {state.frm}, and is there now"
         if judged.problem is not None:
             said = f"{said}, NOT PROVEN: {judged.problem}"
-        return self._failed(ready, done.now, said, False, (*done.notes, *judged.notes), "--resume tries the upgrade again")
+        return ends.failed(ready, done.now, said, False, (*done.notes, *judged.notes), "--resume tries the upgrade again")
 
     def roll_back(self, place: Place, ready: Ready[Upgrade], progress: Progress) -> Done:
         """The packages before, a reboot, the same proofs, the replicas."""
@@ -180,7 +176,7 @@ class Reprovision(Job[Upgrade]):
                 proven = self._step(place, Action.AFTER, id)
             except Failed as failed:
                 if forward and state is not None and (state.started or state.measured):
-                    return self._serves(now, ready, failed, notes)
+                    return ends.serves(ready, now, self.to, failed, notes)
                 raise
             now = proven.loaded
             notes += proven.notes
@@ -198,36 +194,13 @@ class Reprovision(Job[Upgrade]):
         except HostLost as error:
             return Done(None, notes=tuple(notes), error=error.message, hint=error.hint, lost=True)
         except Failed as failed:
-            return self._failed(ready, now, failed.message, touched or failed.touched, notes, failed.hint)
+            return ends.failed(ready, now, failed.message, touched or failed.touched, notes, failed.hint)
         except TransportError as error:
             hint = f"{error.hint}; the step there ends by itself: --resume goes on with what it came to"
             return Done(None, notes=tuple(notes), error=error.message, hint=hint, lost=True)
         except NearsocketError as error:
-            return self._failed(ready, now, error.message, touched, notes, error.hint)
-        return self._up(ready, now, started, notes, forward)
-
-    def _up(self, ready: Ready[Upgrade], now: str | None, started: Started, notes: Sequence[str], forward: bool) -> Done:
-        """Starts that failed behind a proven driver fail the host, and a hook does; on the way back a hook is a note."""
-        done = Done(now, ready.changes, tuple(notes), started.did, started.took)
-        if started.wrong:
-            problem = "; ".join((self._stays("; ".join(started.wrong)), *started.hooked))
-            return dataclasses.replace(done, error=problem, hint=_MEND, stays=True)
-        if started.hooked and forward:
-            problem = f"{'; '.join(started.hooked)}; every replica is up behind the driver {self.to}, so it stays"
-            return dataclasses.replace(done, error=problem, hint="mend what the hook calls, then --resume", stays=True)
-        return dataclasses.replace(done, notes=(*notes, *started.hooked))
-
-    def _serves(self, now: str | None, ready: Ready[Upgrade], failed: Failed, notes: Sequence[str]) -> Done:
-        """Replicas were started behind this driver once it was proven: what fails since is looked at by a person."""
-        problem = f"{failed.message}; the driver {self.to} was proven before and replicas were started behind it, so it stays"
-        mend = failed.hint or "mend that"
-        hint = (
-            f"{mend if '--resume' in mend else f'{mend}; then --resume'}; back to the driver before: --driver VERSION-BEFORE --anew"
-        )
-        return Done(now, ready.changes, tuple(notes), error=problem, hint=hint, touched=True, stays=True)
-
-    def _stays(self, problem: str) -> str:
-        return f"{problem}; the driver {self.to} is proven (versions, GPUs, all-reduces of that replica), so it stays"
+            return ends.failed(ready, now, error.message, touched, notes, error.hint)
+        return ends.up(ready, now, self.to, started, notes, forward)
 
     def _step(self, place: Place, action: Action, id: str) -> Answer:
         """One step. Raises Failed where the host says why not, TransportError."""
@@ -237,17 +210,6 @@ class Reprovision(Job[Upgrade]):
         freeze = place.target.freeze
         order = Order(Action.STATUS, id, self.by, self.to, self.disturb, freeze=freeze, override_freeze=self.override_freeze)
         return Steps(place, dataclasses.replace(order, forward=self.anew))
-
-    def _failed(
-        self,
-        ready: Ready[Upgrade],
-        now: str | None,
-        message: str,
-        touched: bool,
-        notes: Sequence[str] = (),
-        hint: str | None = None,
-    ) -> Done:
-        return Done(now, ready.changes, tuple(notes), error=message, hint=hint, touched=touched)
 
     def verify(self, place: Place, ready: Ready[Upgrade]) -> Judged:
         """What runs now, judged as its starts were; where all is well, what was kept for the way back goes.
@@ -265,7 +227,7 @@ class Reprovision(Job[Upgrade]):
             measured = now.state.measured if now is not None and now.state is not None and not now.state.back else ()
             if judged.lost or not wrong or not wrong <= set(measured):
                 return judged
-            return dataclasses.replace(judged, problem=self._stays(judged.problem), stays=True)
+            return dataclasses.replace(judged, problem=ends.stays(judged.problem, self.to), stays=True)
         notes = [f"replica {name} did not run before: it was left as it was, unproven here" for name in sorted(down)]
         if now is None:
             notes.append(unknown)
