@@ -4,7 +4,7 @@ VENV ?= .venv
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := $(VENV)/bin
 
-.PHONY: help env audit demo test test-slow image-test report-test lab-smoke lab-test lab-standins lab-proofs lab-beside lab-rollout lab-young lab-site lab-power lab-dkms lint docs site lock wheel clean
+.PHONY: help env audit demo test test-slow image-test report-test lab-smoke lab-test lab-standins lab-proofs lab-beside lab-rollout lab-reprovision lab-site lab-power lab-dkms lint docs site lock wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -39,7 +39,7 @@ lab-smoke: env  ## one lab machine: boot, fault, cure, audit over SSH (minutes)
 	@NEARSOCKET_LAB_PROFILE=small $(BIN)/python -m pytest -m lab tests/lab/test_smoke.py
 
 lab-test: env  ## the lab itself: lifecycle, shapes, placement, containers, the patched image's build (half an hour and more without KVM)
-	@$(BIN)/python -m pytest -m "lab and not slow" tests/lab $(addprefix --ignore ,$(STANDINS) $(PROOFS) $(BESIDE) $(ROLLOUT) $(YOUNG) tests/lab/test_site.py)
+	@$(BIN)/python -m pytest -m "lab and not slow" tests/lab $(addprefix --ignore ,$(STANDINS) $(PROOFS) $(BESIDE) $(ROLLOUT) $(REPROVISION) tests/lab/test_site.py)
 
 STANDINS := $(addprefix tests/lab/test_,standins.py standins_engine.py driver_upgrade.py)
 lab-standins: env  ## the stand-in engine and GPUs on the lab: planted faults, a driver upgrade (half an hour and more without KVM)
@@ -57,12 +57,12 @@ ROLLOUT := tests/lab/test_rollout.py
 lab-rollout: env  ## three lab machines with two replicas each: in order, taken back, resumed (an hour and a half without KVM)
 	@$(BIN)/python -m pytest -m "lab and not slow" $(ROLLOUT)
 
-YOUNG := tests/lab/test_reprovision.py
-lab-young: env  ## lab tests that are written and not yet run from start to end: driver upgrades
-	@$(BIN)/python -m pytest -m "lab and not slow" $(YOUNG)
+REPROVISION := tests/lab/test_reprovision.py
+lab-reprovision: env  ## driver upgrades over two lab machines, with their reboots (two hours without KVM)
+	@$(BIN)/python -m pytest -m "lab and not slow" $(REPROVISION)
 
-lab-dkms: env  ## a driver module that DKMS builds on a lab machine (an image with a compiler; minutes)
-	@$(BIN)/python -m pytest -m "lab and slow" tests/lab/test_dkms.py
+lab-dkms: env  ## driver modules that DKMS builds on a lab machine, and one that it cannot build (an image with a compiler)
+	@$(BIN)/python -m pytest -m "lab and slow" tests/lab/test_dkms.py $(REPROVISION)
 
 report-test: env  ## the HTML report in headless Chromium, and its accessibility by axe-core where npm is
 	@if command -v npm >/dev/null; then npm ci --silent --no-audit --no-fund --ignore-scripts --prefix tests/report/axe; \
