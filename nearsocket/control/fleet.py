@@ -78,7 +78,23 @@ def _inventory(path: Path, fleet: schema.Fleet) -> Inventory:
     for host in fleet.hosts:
         waivers += [entry.waiver(glob.escape(host.name)) for entry in host.waivers]
     targets = tuple(_target(path, host, fleet) for host in fleet.hosts)
+    _apart(path, targets)
     return Inventory(targets, naming(waivers, seen))
+
+
+def _apart(path: Path, targets: tuple[Target, ...]) -> None:
+    """Raises UsageError where two entries are one machine: each would undo what the other wants."""
+    first: dict[object, Target] = {}
+    for target in targets:
+        ssh = target.ssh
+        at = (ssh.hostname.lower(), ssh.port or 22, ssh.config_file) if ssh else "this machine"
+        other = first.setdefault(at, target)
+        if other is not target:
+            where = f"{one_line(ssh.hostname, 80)} port {ssh.port or 22}" if ssh else at
+            raise UsageError(
+                f"{path}: expected each machine once, found {where} as {other.name!r} and as {target.name!r}",
+                "one entry with all its replicas; or each its own address or port",
+            )
 
 
 def _target(path: Path, host: schema.HostEntry, fleet: schema.Fleet) -> Target:

@@ -72,6 +72,14 @@ def test_waivers_and_maintenance_are_read(tmp_path: Path) -> None:
     assert (maintenance.until, maintenance.reason) == ("2026-04-01", "new boards")
 
 
+def test_machines_behind_one_address_are_told_apart_by_their_ports_or_by_ssh_s_own_file(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text("hosts: [{name: a, address: jump, port: 1}, {name: b, address: jump, port: 2}]")
+    assert len(fleet.read(path).targets) == 2
+    path.write_text("hosts: [{name: a, address: box}, {name: b, address: box, ssh_config_file: other}]")
+    assert len(fleet.read(path).targets) == 2
+
+
 FAULTS = [
     ("hosts: [{name: gpu1, prot: 1}]", ":1: hosts.0.prot: expected one of", "found 'prot'; did you mean 'port'?"),
     ("hosts:\n  - name: gpu1\n  - nam: gpu2", ":3: ", "did you mean 'name'?"),
@@ -80,6 +88,13 @@ FAULTS = [
     ("waivers: []", "expected 'hosts' in the file", "found none"),
     ("hosts: []", ":1: hosts: ", "found []"),
     ("hosts: [{name: gpu1}, {name: gpu1}]", "expected each host once", "found 'gpu1' twice"),
+    (
+        "defaults: {port: 2222}\nhosts: [{name: a, address: Gpu1}, {name: gpu1}]",
+        "expected each machine once",
+        "gpu1 port 2222 as 'a' and as 'gpu1'",
+    ),
+    ("hosts: [{name: a, address: gpu1}, {name: b, address: gpu1, port: 22}]", "expected each machine once", "as 'a' and as 'b'"),
+    ("hosts: [{name: a, local: true}, {name: b, local: true}]", "expected each machine once", "this machine as 'a' and as 'b'"),
     ("hosts: [{name: '-oProxyCommand=x'}]", "expected a host name or an address", "found '-oProxyCommand=x'"),
     ("hosts: [{name: gpu1, near: a}]", "hosts.0.near: expected a list such as 0-3,8", "found 'a'"),
     ("hosts: [{name: gpu1, maintenance: {until: soon, reason: x}}]", "hosts.0.maintenance.until: expected a day", "found 'soon'"),
