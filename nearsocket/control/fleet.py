@@ -84,15 +84,16 @@ def _inventory(path: Path, fleet: schema.Fleet) -> Inventory:
 
 def _apart(path: Path, targets: tuple[Target, ...]) -> None:
     """Raises UsageError where two entries are one machine: each would undo what the other wants."""
-    first: dict[object, Target] = {}
+    first: dict[tuple[object, ...], Target] = {}
     for target in targets:
-        ssh = target.ssh
-        at = (ssh.hostname.lower(), ssh.port or 22, ssh.config_file) if ssh else "this machine"
-        other = first.setdefault(at, target)
+        if target.ssh is None:
+            continue
+        ssh, port = target.ssh, target.ssh.port or 22
+        other = first.setdefault((ssh.hostname.lower(), port, ssh.config_file), target)
         if other is not target:
-            where = f"{one_line(ssh.hostname, 80)} port {ssh.port or 22}" if ssh else at
+            found = f"{one_line(ssh.hostname, 80)} port {port} as {other.name!r} and as {target.name!r}"
             raise UsageError(
-                f"{path}: expected each machine once, found {where} as {other.name!r} and as {target.name!r}",
+                f"{path}: expected each machine once, found {found}",
                 "one entry with all its replicas; or each its own address or port",
             )
 

@@ -38,4 +38,6 @@ class Inventory:
 
 
 def _matches(target: Target, pattern: str) -> bool:
-    return any(fnmatchcase(name, pattern) for name in (target.name, *target.groups))
+    """By name or group; a saved snapshot also by its host's name, which its file is called by."""
+    file = (target.file.name.removesuffix(".json").removesuffix(".snapshot"),) if target.file else ()
+    return any(fnmatchcase(name, pattern) for name in (target.name, *file, *target.groups))

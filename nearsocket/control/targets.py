@@ -41,6 +41,8 @@ def resolve(words: Iterable[str]) -> Inventory:
 def _one(word: str) -> Inventory:
     if word == LOCAL:
         return Inventory((Target(socket.gethostname() or "localhost", Way.LOCAL),))
+    if not word.strip():
+        raise UsageError(f"expected {LOCAL}, [user@]host[:port], an inventory or snapshots, found an empty word")
     path = Path(word)
     try:
         if path.is_dir():

@@ -94,7 +94,6 @@ FAULTS = [
         "gpu1 port 2222 as 'a' and as 'gpu1'",
     ),
     ("hosts: [{name: a, address: gpu1}, {name: b, address: gpu1, port: 22}]", "expected each machine once", "as 'a' and as 'b'"),
-    ("hosts: [{name: a, local: true}, {name: b, local: true}]", "expected each machine once", "this machine as 'a' and as 'b'"),
     ("hosts: [{name: '-oProxyCommand=x'}]", "expected a host name or an address", "found '-oProxyCommand=x'"),
     ("hosts: [{name: gpu1, near: a}]", "hosts.0.near: expected a list such as 0-3,8", "found 'a'"),
     ("hosts: [{name: gpu1, maintenance: {until: soon, reason: x}}]", "hosts.0.maintenance.until: expected a day", "found 'soon'"),

@@ -127,3 +127,22 @@ def test_a_link_is_followed(here: Path) -> None:
     (here / "real.yaml").write_text("hosts: [{name: gpu1}]")
     (here / "link.yaml").symlink_to("real.yaml")
     assert resolve(["link.yaml"]).targets[0].name == "gpu1"
+
+
+@pytest.mark.parametrize("word", ["", " ", "\t"])
+def test_an_empty_word_is_no_folder(word: str) -> None:
+    with pytest.raises(UsageError, match=r"found an empty word\Z"):
+        resolve([word])
+
+
+def test_saved_snapshots_are_chosen_by_their_hosts_names(tmp_path: Path) -> None:
+    for name in ("gpu1.snapshot.json", "gpu2.snapshot.json", "other.snapshot.json"):
+        (tmp_path / name).touch()
+    inventory = resolve([str(tmp_path)])
+    assert [target.name for target in inventory.limited(["gpu?"]).targets] == [
+        str(tmp_path / "gpu1.snapshot.json"),
+        str(tmp_path / "gpu2.snapshot.json"),
+    ]
+    assert [target.file for target in inventory.limited(["other"]).targets] == [tmp_path / "other.snapshot.json"]
+    with pytest.raises(UsageError, match="--limit gpu9: "):
+        inventory.limited(["gpu9"])
