@@ -33,8 +33,14 @@ _BEGINNING = b'{"schema": "nearsocket.reprovision/'
 _PAUSE_S = 2.0
 #: A host that answers for so long in the old boot, behind an order whose answer was cut, never got it.
 _AGAIN_S = 60.0
+#: Seconds to wait for who works on the host; who only reads does not wait.
+WAIT_S = 60.0
 #: How an exec ends that a shutdown takes along.
 _CUT = (Trouble.ANSWER, Trouble.UNREACHABLE, Trouble.TIMEOUT, Trouble.SSH, Trouble.KILLED)
+
+
+class Busy(NearsocketError):
+    """Somebody else is at work on the host: the step was not begun, and nothing is known to be wrong."""
 
 
 class HostLost(NearsocketError):
@@ -42,16 +48,19 @@ class HostLost(NearsocketError):
 
 
 def step(place: Place, order: Order) -> Answer:
-    """Carry the step out; what it came to, errors of the host's included. Raises TransportError where there is no answer."""
+    """Carry the step out; what it came to, errors of the host's included. Raises Busy, TransportError where there is no answer."""
     sent = audit.password_line(place.target.sudo) + program.payload(["reprovision"], order.to_json().encode())
     limit_s = _LIMITS_S[order.action] + order.lock_wait_s
     answer = place.way.run(audit.command(place.target), sent, limit_s, place.children)
     start = max(0, answer.stdout.rfind(_BEGINNING))
     try:
-        return orders.answer_from_json(answer.stdout[start:].decode("utf-8", "replace"))
+        told = orders.answer_from_json(answer.stdout[start:].decode("utf-8", "replace"))
     except NearsocketError as error:
         hint = "the answer was cut; the step there ends by itself: --resume goes on with what it came to"
         raise TransportError(Trouble.ANSWER, error.message, hint, answer.stderr) from None
+    if told.busy:
+        raise Busy(told.error or "another is at work there", told.hint)
+    return told
 
 
 def by() -> str:
@@ -69,7 +78,7 @@ def reboot(
     """Let the host reboot and wait for the next boot; a note. `order`: any step's of this upgrade.
 
     A connection to the old sshd proves nothing (a shutdown takes its time), so each look is a fresh connection, and only another
-    boot id counts. Raises HostLost where there is none in `limit_s` seconds, NearsocketError, TransportError.
+    boot id counts. Raises HostLost where there is none in `limit_s` seconds, Busy, NearsocketError, TransportError.
     """
     look = _as(order, Action.STATUS)
     first = step(place, look)
@@ -96,7 +105,7 @@ def reboot(
         _let_go(place)
         try:
             now = step(place, look).boot_id
-        except TransportError as error:
+        except (Busy, TransportError) as error:
             last = error.message
             continue
         if now is not None and now != before:
@@ -104,7 +113,7 @@ def reboot(
         last = "it is still in the boot that was to end"
         if cut and clock() >= again:
             again = clock() + _AGAIN_S
-            with contextlib.suppress(TransportError):
+            with contextlib.suppress(Busy, TransportError):
                 step(place, _as(order, Action.REBOOT))
     raise HostLost(
         f"expected the host to come back from its reboot within {limit_s:g} s, found: {one_line(last, 200)}",
@@ -120,4 +129,4 @@ def _let_go(place: Place) -> None:
 
 
 def _as(order: Order, action: Action) -> Order:
-    return Order(action, order.id, order.by, order.to)
+    return Order(action, order.id, order.by, order.to, lock_wait_s=WAIT_S if action is Action.REBOOT else 0.0)

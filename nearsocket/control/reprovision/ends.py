@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from nearsocket.control.reprovision.steps import Failed, Started
+from nearsocket.control.reprovision.steps import Started
 from nearsocket.control.rollout.job import Done, Ready
 from nearsocket.model import places
+from nearsocket.model.errors import NearsocketError
 
 _BACK = "back to the driver before: --driver VERSION-BEFORE --anew"
 _MEND = (
@@ -29,7 +30,7 @@ def up(ready: Ready[Any], now: str | None, to: str, started: Started, notes: Seq
     return dataclasses.replace(done, notes=(*notes, *started.hooked))
 
 
-def serves(ready: Ready[Any], now: str | None, to: str, wrong: Failed, notes: Sequence[str]) -> Done:
+def serves(ready: Ready[Any], now: str | None, to: str, wrong: NearsocketError, notes: Sequence[str]) -> Done:
     """Replicas were started behind the driver `to` once it was proven: what fails since is looked at by a person."""
     problem = f"{wrong.message}; the driver {to} was proven before and replicas were started behind it, so it stays"
     mend = wrong.hint or "mend that"

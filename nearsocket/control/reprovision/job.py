@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from nearsocket.control import converge, snapshots, verify
 from nearsocket.control.reprovision import ask, ends, measuring
-from nearsocket.control.reprovision.ask import HostLost
+from nearsocket.control.reprovision.ask import Busy, HostLost
 from nearsocket.control.reprovision.steps import Failed, Steps
 from nearsocket.control.rollout import record, site
 from nearsocket.control.rollout.job import Done, Job, Judged, Place, Ready, Seen
@@ -165,6 +165,7 @@ class Reprovision(Job[Upgrade]):
         state = ready.work.state
         touched, now = state is not None, ready.current
         order = Order(Action.STATUS, id, self.by, self.to)
+        reached = False
         try:
             for action in first:
                 answer = self._step(place, action, id)
@@ -172,13 +173,8 @@ class Reprovision(Job[Upgrade]):
                 notes += answer.notes
             note = ask.reboot(place, order, self.reboot_limit_s, self.clock, self.pause)
             notes += [note] if note else []
-            try:
-                proven = self._step(place, Action.AFTER, id)
-            except Failed as failed:
-                if forward and state is not None and (state.started or state.measured):
-                    return ends.serves(ready, now, self.to, failed, notes)
-                raise
-            now = proven.loaded
+            proven = self._step(place, Action.AFTER, id)
+            reached, now = True, proven.loaded
             notes += proven.notes
             measured: tuple[str, ...] = ()
             if forward and proven.state is not None and proven.state.started:
@@ -193,17 +189,21 @@ class Reprovision(Job[Upgrade]):
             notes += measuring.changes(place, ready.work.before, self.checks, self.timeout_s) if forward else []
         except HostLost as error:
             return Done(None, notes=tuple(notes), error=error.message, hint=error.hint, lost=True)
-        except Failed as failed:
-            return ends.failed(ready, now, failed.message, touched or failed.touched, notes, failed.hint)
+        except Busy as error:
+            hint = f"{error.hint}; then --resume"
+            return Done(now, notes=tuple(notes), error=error.message, hint=hint, lost=touched)
         except TransportError as error:
             hint = f"{error.hint}; the step there ends by itself: --resume goes on with what it came to"
             return Done(None, notes=tuple(notes), error=error.message, hint=hint, lost=True)
         except NearsocketError as error:
+            if forward and not reached and state is not None and (state.started or state.measured):
+                return ends.serves(ready, now, self.to, error, notes)
+            touched = touched or (isinstance(error, Failed) and error.touched)
             return ends.failed(ready, now, error.message, touched, notes, error.hint)
         return ends.up(ready, now, self.to, started, notes, forward)
 
     def _step(self, place: Place, action: Action, id: str) -> Answer:
-        """One step. Raises Failed where the host says why not, TransportError."""
+        """One step. Raises Failed where the host says why not, Busy, TransportError."""
         return self._steps(place, id).take(action)
 
     def _steps(self, place: Place, id: str) -> Steps:
@@ -222,6 +222,8 @@ class Reprovision(Job[Upgrade]):
         ran = now.ran if now is not None else None
         down = frozenset(ready.replicas) - frozenset(ready.replicas if ran is None else ran)
         judged = site.judged(found, ready.replicas, down, self.accept_unknown)
+        if now is None and judged.problem is not None:  # which replicas were down before is not known either: asked again
+            return dataclasses.replace(judged, problem=f"{judged.problem}; {unknown}", lost=True)
         if judged.problem is not None:
             wrong = site.unproven(found, down, self.accept_unknown)
             measured = now.state.measured if now is not None and now.state is not None and not now.state.back else ()

@@ -12,9 +12,6 @@ from nearsocket.control.rollout.job import Place
 from nearsocket.model.driver.orders import Action, Answer, Order
 from nearsocket.model.errors import NearsocketError
 
-#: Seconds to wait for who works on the host; who only reads does not wait.
-_WAIT_S = 60.0
-
 
 class Failed(NearsocketError):
     """The host says why a step failed. `touched`: something was changed there by then."""
@@ -43,8 +40,8 @@ class Steps:
     order: Order
 
     def take(self, action: Action, **more: Any) -> Answer:
-        """One step. Raises Failed where the host says why not, TransportError."""
-        wait_s = 0.0 if action in (Action.STATUS, Action.PREFLIGHT) else _WAIT_S
+        """One step. Raises Failed where the host says why not, Busy, TransportError."""
+        wait_s = 0.0 if action in (Action.STATUS, Action.PREFLIGHT) else ask.WAIT_S
         answer = ask.step(self.place, dataclasses.replace(self.order, action=action, lock_wait_s=wait_s, **more))
         if answer.error is not None:
             raise Failed(answer.error, answer.hint, answer.touched)

@@ -128,7 +128,7 @@ class Answer:
     version as packages and as the module in memory have it; `split`: packages of another version than the rest. `ran`: of the
     `replicas`, those that ran when an upgrade began, None where none is under way; `held`: those that an upgrade keeps down.
     `hooked`: for START, which hook of a replica that is up and proven failed. `error`: why it failed; `touched`: something was
-    changed.
+    changed; `busy`: nothing was, since somebody else is at work there.
     """
 
     action: Action
@@ -148,6 +148,7 @@ class Answer:
     hint: Optional[str] = None
     touched: bool = False
     hooked: Optional[str] = None
+    busy: bool = False
 
     @property
     def stops(self) -> tuple[Look, ...]:

@@ -16,6 +16,10 @@ from nearsocket.onhost.apply.tree import Tree
 _PAUSE_S = 0.2
 
 
+class Busy(NearsocketError):
+    """Another one holds the lock: it says nothing of the host."""
+
+
 @contextlib.contextmanager
 def exclusive(tree: Tree, holder: str, wait_s: float) -> Iterator[None]:
     """Hold the lock while the block runs. Raises NearsocketError that names who holds it, OSError where it cannot be made."""
@@ -82,7 +86,7 @@ def _take(fd: int, kind: int, wait_s: float) -> None:
         except BlockingIOError:
             if time.monotonic() >= end:
                 said = one_line(os.pread(fd, 300, 0).decode("utf-8", "replace").strip(), 200)
-                raise NearsocketError(
+                raise Busy(
                     f"expected to be the one apply on this host, found another at work: {said or 'its holder is not known'}",
                     "wait for it to end; it ends by itself when its client is gone",
                 ) from None

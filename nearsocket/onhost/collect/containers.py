@@ -232,6 +232,6 @@ def cdi(context: Context) -> Source:
     """CDI's specifications, by absolute path."""
     texts: dict[str, str] = {}
     for base in ("/etc/cdi", "/var/run/cdi"):
-        for name, text in (read_files(context.path(base), ("*.yaml", "*.json"), 1 << 16).data or {}).items():
+        for name, text in (read_files(context.path(base), ("*.yaml", "*.json"), 1 << 18).data or {}).items():
             texts[f"{base}/{name}"] = redact.text(text)
     return ok(texts) if texts else absent("no specification in /etc/cdi or /var/run/cdi")

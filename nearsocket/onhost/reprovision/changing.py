@@ -19,14 +19,15 @@ _INITRAMFS_S = 900.0
 
 
 def change(apt: Apt, state: State, words: Sequence[str]) -> None:
-    """Install these. Raises NearsocketError, one line, where the packages are not all there afterwards, OSError, CommandTimeout."""
-    mended = apt.mend()
-    if mended.code:
-        raise NearsocketError(f"expected dpkg to be whole, found: {apts.problem(mended)}", "dpkg --configure -a shows all of it")
+    """Install these. Raises NearsocketError, one line, where the packages are not all there afterwards, OSError, CommandTimeout.
+
+    What dpkg cannot configure (a module that does not build) the transaction replaces: it decides, not dpkg's word before.
+    """
+    apt.mend()
     held = apt.holds()
     mine = family.of(apt.installed())
-    apt.mark("unhold", sorted(mine.names & held))
     try:
+        apt.mark("unhold", sorted(mine.names & held))
         said = apt.install(words)
     finally:
         hold_again(apt, state)

@@ -42,6 +42,8 @@ def _locked(order: Order, tree: Tree, systemctl: Systemctl, apt: Apt) -> Answer:
     try:
         with held:
             state, notes = _state(order, tree)
+            if order.action not in _READ:  # nobody else is at work: a leave to start is a killed step's
+                kept.take_leave(tree)
             try:
                 answer = STEPS[order.action](Work(order, tree, apt, systemctl, state))
                 return dataclasses.replace(answer, notes=(*notes, *answer.notes))
@@ -51,7 +53,8 @@ def _locked(order: Order, tree: Tree, systemctl: Systemctl, apt: Apt) -> Answer:
                 return _failed(order, tree, in_words(error), "look at that, then --resume")
     except (NearsocketError, OSError) as error:
         message = error.message if isinstance(error, NearsocketError) else in_words(error)
-        return Answer(order.action, error=one_line(message, 400), hint=getattr(error, "hint", None))
+        busy = isinstance(error, lock.Busy)
+        return Answer(order.action, error=one_line(message, 400), hint=getattr(error, "hint", None), busy=busy)
 
 
 def _state(order: Order, tree: Tree) -> tuple[Optional[State], tuple[str, ...]]:

@@ -48,6 +48,8 @@ SOURCES = frozenset(
 #: Which GPUs NVML names, and nothing else.
 GPUS = frozenset({"nvml", "pci", "nodes", "cpus", "driver.files"})
 _READ_S = 240.0
+#: How long a boot is given to make what is missing behind sshd, and how often it is looked for.
+SETTLE_S, PAUSE_S = 90.0, 5.0
 _SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _KEYS = ("/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der")
 

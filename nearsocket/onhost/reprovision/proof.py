@@ -16,14 +16,18 @@ from nearsocket.model.host import Host
 from nearsocket.model.places import REPROVISION
 from nearsocket.model.text import one_line
 from nearsocket.model.verdicts import driverversions
-from nearsocket.model.verdicts.reading import files, listed, refused, why
+from nearsocket.model.verdicts.reading import files, listed, mapping, refused, why
 from nearsocket.onhost.apply import disk
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect.command import CommandTimeout
 from nearsocket.onhost.reprovision import apt as apts
+from nearsocket.onhost.reprovision import facts
 from nearsocket.onhost.reprovision.apt import Apt
+from nearsocket.onhost.reprovision.sight import Eyes
 
 _GENERATE_S = 120.0
+#: A fabric manager that is starting trains NVSwitches' links: minutes.
+_FABRIC_S = 600.0
 _HOST_PATH = re.compile(r"[\"']?hostPath[\"']?:\s*[\"']?([^\"'\s,}]+)")
 _LIBRARY = re.compile(r"\.so\.(\d{3,}\.\d+(?:\.\d+)?)\b")
 
@@ -42,21 +46,49 @@ def versions(host: Host, goal: str, gpus: int) -> None:
         raise NearsocketError(f"expected NVML to name {gpus} GPUs as before, found {seen}", "dmesg | grep -i -E 'nvrm|xid'")
 
 
+def settled(tree: Tree, eyes: Eyes, goal: str, gpus: int) -> Host:
+    """The host once all of it is the driver's: sshd answers before fabric manager runs and before NVML names every GPU.
+
+    Nothing is waited for where another module is in memory. Raises NearsocketError as `versions` does, OSError.
+    """
+    began = eyes.clock()
+    while True:
+        host = facts.host_now(tree)
+        try:
+            versions(host, goal, gpus)
+        except NearsocketError:
+            at_work = mapping(host, "fabricmanager").get("unit") == "activating"
+            limit_s = _FABRIC_S if at_work else facts.SETTLE_S
+            if host.driver.module_loaded != goal or eyes.clock() + facts.PAUSE_S >= began + limit_s:
+                raise
+            eyes.pause(facts.PAUSE_S)
+        else:
+            return host
+
+
 def containers(tree: Tree, apt: Apt, host: Host, goal: str) -> tuple[str, ...]:
     """CDI's specifications name files that are there, made anew where they are of another version; notes.
 
-    Raises NearsocketError, OSError, CommandTimeout.
+    Raises NearsocketError, OSError.
     """
+    try:
+        return _specifications(tree, apt, host, goal)
+    except CommandTimeout as error:
+        raise NearsocketError(f"expected nvidia-ctk to answer, found: {one_line(str(error), 200)}") from None
+
+
+def _specifications(tree: Tree, apt: Apt, host: Host, goal: str) -> tuple[str, ...]:
     notes = []
-    specs = {path: text for path, text in files(host, "cdi").items() if "nvidia.com/gpu" in text}
-    for path, text in sorted(specs.items()):
+    for path in sorted(path for path, text in files(host, "cdi").items() if "nvidia.com/gpu" in text):
+        file = tree.at(path).resolve()  # whole, and through a link: what the collector has is cut where it is long
+        text = _read(file)
         stale = {version for version in _LIBRARY.findall(text) if version != goal}
         missing = _missing(tree, text)
         if not stale and not missing:
             continue
-        copy = _copied(tree, path)
+        copy = _copied(tree, path, text)
         try:
-            said = apt.run([*apts.JOINED, "nvidia-ctk", "cdi", "generate", f"--output={tree.at(path)}"], _GENERATE_S)
+            said = apt.run([*apts.JOINED, "nvidia-ctk", "cdi", "generate", f"--output={file}"], _GENERATE_S)
         except FileNotFoundError:
             raise NearsocketError(
                 f"expected {path} to name files that are there, found {listed(missing[:2]) or listed(stale)}, and no nvidia-ctk",
@@ -66,18 +98,22 @@ def containers(tree: Tree, apt: Apt, host: Host, goal: str) -> tuple[str, ...]:
             raise NearsocketError(
                 f"expected nvidia-ctk to make {path} anew, found: {apts.problem(said)}", "nvidia-ctk cdi generate"
             )
-        missing = _missing(tree, disk.read(tree.at(path), 4 << 20).decode("utf-8", "replace"))
+        missing = _missing(tree, _read(file))
         if missing:
             raise NearsocketError(f"expected {path} to name files that are there, found none at {listed(missing[:3])}")
         notes.append(f"{path} was made anew; as it was: {copy}")
     return tuple(notes)
 
 
-def _copied(tree: Tree, path: str) -> str:
+def _read(file: Path) -> str:
+    return disk.read(file, 4 << 20).decode("utf-8", "replace")
+
+
+def _copied(tree: Tree, path: str, text: str) -> str:
     """Where the file as it was is kept: somebody may have written it by hand, and nvidia-ctk writes over it. Raises OSError."""
     copy = f"{REPROVISION}/{path.strip('/').replace('/', '-')}"
     disk.make_folders(tree.at(copy).parent)
-    disk.replace(tree.at(copy), disk.read(tree.at(path), 4 << 20), 0o600)
+    disk.replace(tree.at(copy), text.encode("utf-8", "replace"), 0o600)
     return copy
 
 
@@ -148,15 +184,6 @@ def _plain(tree: Tree, path: str) -> bool:
         if not stat.S_ISDIR(kind):
             return False
     return True
-
-
-def look(tree: Tree, apt: Apt, host: Host, goal: str, gpus: int) -> tuple[str, ...]:
-    """The proof of this boot as the host itself shows it (`host`: now); notes. Raises NearsocketError, OSError, CommandTimeout."""
-    versions(host, goal, gpus)
-    try:
-        return containers(tree, apt, host, goal)
-    except CommandTimeout as error:
-        raise NearsocketError(f"expected nvidia-ctk to answer, found: {one_line(str(error), 200)}") from None
 
 
 def loaded(tree: Tree) -> Optional[str]:

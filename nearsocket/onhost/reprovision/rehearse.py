@@ -24,6 +24,8 @@ _BUILD_S = 1800.0
 #: A package's whole content is hundreds of megabytes, and only whether it can be read is asked.
 _SILENT = ("sh", "-c", 'exec "$@" >/dev/null', "sh")
 _APT_CACHE = "/var/cache/apt/archives"
+#: Which packages have DKMS's sources: Debian's and NVIDIA's, and Ubuntu's.
+_WITH_SOURCES = ("*dkms*.deb", "nvidia-kernel-source-*.deb")
 _SOURCES = re.compile(r"(nvidia[a-z-]*)-(\d{3,}\.\d+(?:\.\d+)?)\Z")
 _FAULT = re.compile(r"^.*(?:\berror\b|Error! |No space left).*$", re.IGNORECASE | re.MULTILINE)
 
@@ -95,7 +97,8 @@ def _trial(tree: Tree, apt: Apt, releases: Sequence[str], to: str) -> Look:
     """Build the new module for every kernel that may boot, in a tree of our own, at the lowest priority."""
     trial = kept.folder(tree, kept.TRIAL)
     try:
-        for archive in sorted(tree.at(kept.NEXT).glob("*dkms*.deb")):
+        coming = tree.at(kept.NEXT)
+        for archive in sorted({found for pattern in _WITH_SOURCES for found in coming.glob(pattern)}):
             apt.run(["dpkg-deb", "-x", str(archive), str(trial)], apts.FETCH_S)
         named = _sources(trial, to)
         if named is None:

@@ -31,8 +31,8 @@ from nearsocket.onhost.reprovision.apt import JOINED
 
 _RUN_S, _REMOVE_S = 120.0, 60.0
 _NO_ANSWER = f"no answer in {_RUN_S:g} s"
-#: How long a boot is given to make what is missing, how often it is looked for, and what all replicas may take together.
-_SETTLE_S, _PAUSE_S, _ALL_S = 90.0, 5.0, 600.0
+#: What all replicas may take together.
+_ALL_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,15 @@ class Eyes:
             if self.clock() - began > _ALL_S:
                 found.append(Seen(replica.name, unknown=f"looking at the others took {_ALL_S:g} s"))
                 continue
-            found.append(self._settled(host, replica, began + _SETTLE_S))
+            found.append(self._settled(host, replica, began + facts.SETTLE_S))
         return tuple(found)
 
     def _settled(self, host: Host, replica: ReplicaEntry, end: float) -> Seen:
         """The first container behind a boot may be slow (a cold image): it has one more try, whatever the time."""
         seen = self._one(host, replica)
         again = seen.slow
-        while seen.fault is not None and (again or self.clock() + _PAUSE_S < end):
-            self.pause(_PAUSE_S)
+        while seen.fault is not None and (again or self.clock() + facts.PAUSE_S < end):
+            self.pause(facts.PAUSE_S)
             seen, again = self._one(facts.host_now(self.tree, facts.GPUS), replica), False
         return seen
 

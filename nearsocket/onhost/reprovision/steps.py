@@ -90,7 +90,7 @@ def upgrade(work: Work) -> Answer:
     if mine.half:
         work.apt.mend()
         mine = family.of(work.apt.installed())
-    if mine.version != goal or mine.split:
+    if mine.version != goal or mine.split or mine.half:
         words = _words(work, state)
         _judge(work, state, words, mine)
         changing.change(work.apt, dataclasses.replace(state, to=goal), words)
@@ -134,7 +134,8 @@ def _way_back(work: Work, state: State, mine: Family) -> tuple[str, ...]:
             "mend what failed, then go on forward: --resume",
         )
     words = changing.previous_words(work.tree, state.packages)
-    wrong = checks.refused(work.apt, Transaction(tuple(sorted(state.packages.items()))), mine, words, state.packages)
+    ours = (*state.packages, *(word.partition("=")[0] for word in state.words))  # what a broken transaction brought goes again
+    wrong = checks.refused(work.apt, Transaction(tuple(sorted(state.packages.items()))), mine, words, ours)
     if wrong:
         raise NearsocketError(
             f"expected a way back to {state.frm}, found: {wrong}", "mend what failed, then go on forward: --resume"
@@ -186,8 +187,8 @@ def after(work: Work) -> Answer:
         state = kept.write(work.tree, state.at(Phase.UPGRADED))
     if proof.loaded(work.tree) is None:
         work.apt.run(["modprobe", "nvidia"], ASK_S)  # many servers load it at the first use, and nothing has used it in this boot
-    host = facts.host_now(work.tree)
-    notes = proof.look(work.tree, work.apt, host, goal, state.gpus)
+    host = proof.settled(work.tree, work.eyes, goal, state.gpus)
+    notes = proof.containers(work.tree, work.apt, host, goal)
     notes = (*notes, *starting.seen_inside(work, state, host))
     if not state.started:  # what runs already compiled what is there
         notes = (*notes, *proof.clear(work.tree, state.caches))

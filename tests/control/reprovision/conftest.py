@@ -19,7 +19,7 @@ from nearsocket.control.transport import Transport, TransportError, Trouble
 from nearsocket.control.verify import HostVerdicts
 from nearsocket.model.rollout.progress import Progress
 from nearsocket.model.snapshot import Snapshot, Source, SourceStatus
-from nearsocket.onhost.reprovision import sight, stopping
+from nearsocket.onhost.reprovision import facts, stopping
 from tests.control.reprovision.fleet import Fleet, Line
 from tests.onhost.reprovision.conftest import UNITS
 from tests.onhost.reprovision.standin import NEW
@@ -63,6 +63,6 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     monkeypatch.setattr(verify, "one", proven)
     monkeypatch.setattr(stopping, "collect", lambda _s, root: Snapshot("h", "2026-01-01T00:00:00Z", None, {}, {}))
     monkeypatch.setattr(measuring, "compared", lambda *_: Compared(("all-reduces as fast as before",), ("a", "b")))
-    monkeypatch.setattr(sight, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(facts, "SETTLE_S", 0.0)
     monkeypatch.setattr(measuring, "changes", lambda *_: ["better: driver"])
     return made

@@ -18,7 +18,7 @@ from nearsocket.model.start import Start
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect import command
-from nearsocket.onhost.reprovision import entry, facts, kept, sight, stopping
+from nearsocket.onhost.reprovision import entry, facts, kept, stopping
 from nearsocket.onhost.reprovision.apt import Apt
 from tests.build import gpu
 from tests.onhost.apply.made import IMAGE, generation
@@ -141,7 +141,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     made = Site(tmp_path)
     monkeypatch.setattr(facts, "host_now", lambda *_: made.machine.host())
     monkeypatch.setattr(command, "run", made.machine)
-    monkeypatch.setattr(sight, "_SETTLE_S", 0.0)  # a stand-in's boot is over at once
+    monkeypatch.setattr(facts, "SETTLE_S", 0.0)  # a stand-in's boot is over at once
     # The reading of a whole host has tests of its own, and takes seconds.
     monkeypatch.setattr(stopping, "collect", lambda _s, root: Snapshot("h", "2026-01-01T00:00:00Z", None, {}, {}))
     return made

@@ -1,9 +1,10 @@
 """A stand-in for apt, dpkg, dkms, modinfo, the RAM disk's tools and systemd, over one machine whose state is a file.
 
-It answers in the real tools' words and codes: a transaction is all or nothing until dpkg fails in it, an upgrade lifts a hold
-(dpkg's selection becomes `install`), a hold that nobody allowed to change refuses, DKMS ends with 10. A boot takes the module that
-its kernel has, forgets /run, and starts what is linked into it unless the unit's conditions say no. A container sees the GPUs that
-its words ask for. Its state outlives a program that dies.
+It answers in the real tools' words and codes: a transaction is all or nothing until dpkg fails in it (what was unpacked by then
+waits for its dependencies, and apt touches nothing without --fix-broken), the newer module is the one that does not build, an
+upgrade lifts a hold (dpkg's selection becomes `install`), a hold that nobody allowed to change refuses, DKMS ends with 10. A boot
+takes the module that its kernel has, forgets /run, and starts what is linked into it unless the unit's conditions say no. A
+container sees the GPUs that its words ask for. Its state outlives a program that dies.
 """
 
 from __future__ import annotations
@@ -143,7 +144,8 @@ class Machine(Tools):
         return super().__call__(words, 1.0)
 
     def _dpkg_query(self, _words: list[str], _folder: str | None) -> Output:
-        lines = [f"{n}\t{p['version']}\t{'h' if p['held'] else 'i'}{'F' if p['half'] else 'i'} " for n, p in self._packages()]
+        flags = {True: "F", False: "i"}
+        lines = [f"{n}\t{p['version']}\t{'h' if p['held'] else 'i'}{flags.get(p['half'], 'U')} " for n, p in self._packages()]
         return Output(0, "".join(f"{line}\n" for line in lines), "")
 
     def _packages(self) -> list[tuple[str, dict[str, Any]]]:
@@ -154,10 +156,19 @@ class Machine(Tools):
         if "--audit" in words:
             said = "The following packages are only half configured, probably due to problems\n" if half else ""
             return Output(0, said + "".join(f" {name}\n" for name in half), "")
-        if half and "dkms-fails" in self.state["faults"]:
-            return self._dkms_failed(half[0])
+        if self._open():
+            said = f"dpkg: dependency problems prevent configuration of {half[0]}:\n"
+            return Output(
+                1,
+                said + f"dpkg: error processing package {half[0]} (--configure):\n dependency problems - leaving unconfigured\n",
+                "",
+            )
+        unbuilt = [name for name in half if self._builds_not(name, self.state["packages"][name]["version"])]
         for name in half:
-            self._set(name, half=False)
+            if name not in unbuilt:
+                self._set(name, half=False)
+        if unbuilt:
+            return self._dkms_failed(unbuilt[0])
         return Output(0, "", "")
 
     def _apt_mark(self, words: list[str], _folder: str | None) -> Output:
@@ -193,7 +204,11 @@ class Machine(Tools):
             elif version not in now["repo"].get(name, []):
                 return Output(100, f"E: Version '{version}' for '{name}' was not found\n", "")
             wanted[name] = version
-        changed = {n: v for n, v in wanted.items() if now["packages"].get(n, {}).get("version") != v}
+        if self._open() and "--fix-broken" not in words:
+            said = "You might want to run 'apt --fix-broken install'.\nThe following packages have unmet dependencies:\n"
+            return Output(100, said + "E: Unmet dependencies. Try 'apt --fix-broken install'.\n", "")
+        known = now["packages"]
+        changed = {n: v for n, v in wanted.items() if known.get(n, {}).get("version") != v or known[n]["half"]}
         if "-s" in words:
             return self._simulated(changed)
         if "lock" in faults:
@@ -229,13 +244,15 @@ class Machine(Tools):
             return Output(100, "E: Packages were downgraded and -y was used without --allow-downgrades.\n", "")
         for number, (name, version) in enumerate(changed.items()):
             if "usr-full" in faults and number:
+                for unpacked in list(changed)[:number]:
+                    self._set(unpacked, half="U")
                 said = (
                     f"dpkg: error processing archive {name}.deb (--unpack):\n cannot copy extracted data: No space left on device\n"
                 )
                 return Output(100, said + "E: Sub-process /usr/bin/dpkg returned an error code (1)\n", "")
             self._set(name, version=version, held=False, half=False)
             if "kernel" in name or "dkms" in name:
-                if "dkms-fails" in faults and "dkms" in name:
+                if self._builds_not(name, version):
                     self._set(name, half=True)
                     return self._dkms_failed(name)
                 lacking = "no-module" in faults
@@ -243,6 +260,14 @@ class Machine(Tools):
                 now["modules"] = {k: v if lacking and k != KERNEL else version.partition("-")[0] for k, v in now["modules"].items()}
                 self._save(now)
         return Output(0, "", "")
+
+    def _builds_not(self, name: str, version: str) -> bool:
+        return "dkms-fails" in self.state["faults"] and "dkms" in name and version.startswith(NEW)
+
+    def _open(self) -> bool:
+        """Whether what was unpacked depends on what is not there: members of one driver depend on each other by version."""
+        packages = dict(self._packages()).values()
+        return any(p["half"] == "U" for p in packages) and len({p["version"] for p in packages}) > 1
 
     def _dkms_failed(self, name: str) -> Output:
         said = (

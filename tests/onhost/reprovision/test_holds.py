@@ -164,3 +164,16 @@ def test_an_upgrade_that_an_older_nearsocket_began_is_refused_before_anything_wi
     assert installation.apply(generation({name: waiting(name) for name in "ab"}, extra=records("a", "b"))).error is None
     site.good(Action.STATUS, *WHOLE[1:])
     assert (site.up, kept.held(site.tree), site.versions) == (set(UNITS), (), {NEW})
+
+
+def test_a_killed_steps_leave_to_start_ends_with_the_next_step(site: Site) -> None:
+    """Whoever resumes has not started it yet: until then neither a crash nor a person does."""
+    site.good(*WHOLE[:5])
+    site.killed_at(f"start -- {UNITS[0]}", Action.START, before=False, replica="a")
+    assert site.tree.at(places.let_start("a")).exists()
+    site.good(Action.PREPARE)
+    site.machine.change(active={})  # a crash; systemd starts it again, a person the other
+    site.machine(["systemctl", "start", *UNITS], 1)
+    assert (site.up, kept.held(site.tree)) == (set(), ("a", "b"))
+    site.good(Action.UPGRADE, Action.REBOOT, Action.AFTER, Action.START)
+    assert (site.up, kept.held(site.tree)) == (set(UNITS), ())

@@ -11,7 +11,7 @@ from nearsocket.model.driver.orders import Action, Phase
 from nearsocket.model.plan.values import Gate
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.collect.command import CommandTimeout, Output
-from nearsocket.onhost.reprovision import facts, kept, sight
+from nearsocket.onhost.reprovision import facts, kept
 from nearsocket.onhost.reprovision.sight import Eyes
 from tests.onhost.reprovision.conftest import UNITS, Site, records
 from tests.onhost.reprovision.standin import OLD
@@ -99,7 +99,7 @@ def test_by_index_a_gpu_is_asked_for_by_the_index_that_it_has_in_this_boot(site:
 
 
 def test_what_a_boot_brings_late_is_waited_for_and_no_longer_than_its_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sight, "_SETTLE_S", 30.0)
+    monkeypatch.setattr(facts, "SETTLE_S", 30.0)
     now = [0.0]
 
     def pause(seconds: float) -> None:
@@ -154,7 +154,7 @@ def test_no_call_of_the_look_may_hold_an_upgrade_up_for_hours(site: Site) -> Non
 def test_one_container_that_was_slow_is_asked_once_more_though_its_time_is_over(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sight, "_SETTLE_S", 90.0)
+    monkeypatch.setattr(facts, "SETTLE_S", 90.0)
     now, slow = [0.0], [1]
 
     def run(argv: Sequence[str], limit_s: float) -> Output:
@@ -178,7 +178,7 @@ def test_one_container_that_was_slow_is_asked_once_more_though_its_time_is_over(
 
 
 def test_a_gpu_that_nvml_names_late_is_looked_for_anew(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sight, "_SETTLE_S", 90.0)
+    monkeypatch.setattr(facts, "SETTLE_S", 90.0)
     now = [0.0]
 
     def pause(seconds: float) -> None:

@@ -11,11 +11,12 @@ from nearsocket.model.driver import orders
 from nearsocket.model.driver.orders import Action, Order, Phase
 from nearsocket.model.errors import NearsocketError
 from nearsocket.onhost.apply import lock
+from nearsocket.onhost.collect.command import Output
 from nearsocket.onhost.reprovision import entry, kept
 from tests.onhost.apply.made import Host as Installation
 from tests.onhost.apply.made import generation
 from tests.onhost.reprovision.conftest import UNITS, Site
-from tests.onhost.reprovision.standin import DKMS, KERNEL, NEW, OLD, STANDINS
+from tests.onhost.reprovision.standin import DKMS, KERNEL, NEW, OLD, STANDINS, Machine
 from tests.onhost.reprovision.test_steps import BACK, WHOLE
 
 
@@ -64,6 +65,25 @@ def test_a_version_that_nobody_offers_is_named(site: Site) -> None:
 def test_half_installed_packages_stop_it(site: Site) -> None:
     site.machine._set(STANDINS[0], half=True)
     assert stops(site)[0].startswith("packages: half installed: libnvidia-compute-standin")
+
+
+def test_sources_that_are_in_a_package_of_their_own_are_tried_too(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ubuntu's: nvidia-kernel-source-* has them, nvidia-dkms-* has none."""
+    site.by_dkms(monkeypatch)
+    now = site.machine.state
+    for known in (now["packages"], now["repo"]):
+        known["nvidia-kernel-source-standin"] = known.pop("nvidia-utils-standin")
+    site.machine.change(packages=now["packages"], repo=now["repo"])
+    real = Machine._dpkg_deb
+    monkeypatch.setattr(
+        Machine,
+        "_dpkg_deb",
+        lambda machine, words, folder: (
+            Output(0, "", "") if words[0] == "-x" and "kernel-source" not in words[1] else real(machine, words, folder)
+        ),
+    )
+    site.machine.fault("dkms-fails")
+    assert stops(site)[0].startswith(f"trial build: the module of {NEW} does not build")
 
 
 def test_a_module_that_does_not_build_is_found_by_the_trial_and_told_by_the_compilers_line(
