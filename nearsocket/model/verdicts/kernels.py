@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from nearsocket.model.finding import Evidence, Finding, failed, not_applicable, passed, unknown, warned
@@ -97,7 +97,7 @@ def judge_next_kernel(host: Host) -> Finding:
         evidence.append(told("dkms", text(host, "dkms")))
     which = f"kernel {following}" + ("" if sure else ", the newest installed")
     word = quoted(following)
-    build = f"sudo apt-get install linux-headers-{word}; sudo dkms autoinstall -k {word}; modinfo -k {word} nvidia"
+    build = f"sudo apt-get install linux-headers-{word}; sudo dkms autoinstall -k {word}; modinfo -k {word} {_called(found)}"
     if not found.get(following):
         verdict = failed if sure else warned
         return verdict(host.name, f"the next boot takes {which}, and it has no NVIDIA module", evidence, build)
@@ -109,6 +109,12 @@ def judge_next_kernel(host: Host) -> Finding:
         return warned(host.name, summary, evidence, build)
     same = " (the running one)" if following == host.kernel else ""
     return passed(host.name, f"{which}{same} has an NVIDIA module" + (f", {version}" if version else ""), evidence)
+
+
+def _called(found: Mapping[str, Sequence[object]]) -> str:
+    """The module's name by its file, which Debian's packages name nvidia-current.ko."""
+    path = next((path for paths in found.values() for path in paths), "nvidia")
+    return str(path).rpartition("/")[2].partition(".ko")[0]
 
 
 def release_key(release: str) -> tuple[tuple[int, str], ...]:

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 from nearsocket.model.snapshot import Source, SourceStatus
-from nearsocket.onhost.collect import command, redact
+from nearsocket.onhost.collect import command, modulefile, redact
 from nearsocket.onhost.collect.files import Context, absent, ok, read_files, text_or_none
 
 #: Modules that claim a GPU or belong to the driver.
@@ -80,14 +80,12 @@ def module(context: Context) -> Source:
 
 
 def modinfo(context: Context) -> Source:
-    """The version of the nvidia module that each kernel would load: the running one and the next boot's."""
+    """The version of the driver's module that each kernel would load: the running one and the next boot's."""
     images = context.result("kernel.images").data or {}
     releases = dict.fromkeys([os.uname().release, *([images["default"]] if images.get("default") else images.get("installed", []))])
     versions: dict[str, str | None] = {}
     for kernel in releases:
-        output = command.run(["modinfo", "-k", kernel, "-F", "version", "nvidia"], 5)
-        lines = output.text.split()
-        versions[kernel] = lines[0] if output.code == 0 and lines else None
+        versions[kernel] = modulefile.version(kernel, context.root, command.run, 5)
     return ok(versions)
 
 

@@ -6,7 +6,7 @@ import os
 import re
 
 from nearsocket.model.snapshot import Source
-from nearsocket.onhost.collect import redact
+from nearsocket.onhost.collect import modulefile, redact
 from nearsocket.onhost.collect.files import Context, absent, ok, ok_text, read_files, read_source, read_text, text_or_none
 
 SYSCTLS = (
@@ -70,16 +70,11 @@ def images(context: Context) -> Source:
 def _nvidia_modules(context: Context, kernel: str) -> list[str]:
     # modules.dep lists what depmod found; the usual folders catch a module that depmod has not seen yet.
     folder = context.path(f"/lib/modules/{kernel}")
-    named = re.findall(r"^(\S*/nvidia(?:-open)?\.ko\S*?):", text_or_none(folder / "modules.dep", 8 << 20) or "", re.MULTILINE)
+    named = re.findall(r"^(\S*/nvidia\S*?):", text_or_none(folder / "modules.dep", 8 << 20) or "", re.MULTILINE)
     found = {f"/lib/modules/{kernel}/{name}" for name in named}
-    for pattern in (
-        "updates/**/nvidia.ko*",
-        "extra/**/nvidia.ko*",
-        "kernel/drivers/video/**/nvidia.ko*",
-        "kernel/nvidia*/**/nvidia.ko*",
-    ):
-        found.update("/" + str(path.relative_to(context.root)) for path in folder.glob(pattern))
-    return sorted(found)
+    for pattern in ("updates", "extra", "kernel/drivers/video", "kernel/nvidia*"):
+        found.update("/" + str(path.relative_to(context.root)) for path in folder.glob(f"{pattern}/**/nvidia*.ko*"))
+    return sorted(path for path in found if modulefile.is_module_file(path.rpartition("/")[2]))
 
 
 def _default(context: Context, installed: list[str]) -> str | None:

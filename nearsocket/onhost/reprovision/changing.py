@@ -10,6 +10,7 @@ from nearsocket.model.driver.orders import Phase, State
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.verdicts.reading import listed
 from nearsocket.onhost.apply.tree import Tree
+from nearsocket.onhost.collect import modulefile
 from nearsocket.onhost.collect.command import CommandTimeout
 from nearsocket.onhost.reprovision import apt as apts
 from nearsocket.onhost.reprovision import facts, kept
@@ -60,11 +61,11 @@ def modules(tree: Tree, apt: Apt, goal: str) -> None:
     """Every kernel that may boot has the module of that version, and a RAM disk that is whole. Raises NearsocketError."""
     host = facts.host_now(tree)
     for release in facts.kernels(host):
-        found = facts.modinfo(release, apt.run)
+        found = facts.modinfo(tree, release, apt.run)
         if found != goal:
             raise NearsocketError(
                 f"expected kernel {release} to have the module {goal}, found {found or 'none'}",
-                f"dkms status; modinfo -k {release} nvidia",
+                f"dkms status; modinfo -k {release} {modulefile.names(tree.root)[0]}",
             )
         _ram_disk(tree, apt, release)
 

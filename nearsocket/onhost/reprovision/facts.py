@@ -19,7 +19,7 @@ from nearsocket.model.text import one_line
 from nearsocket.model.verdicts.reading import listed
 from nearsocket.onhost.apply import disk, state
 from nearsocket.onhost.apply.tree import Tree
-from nearsocket.onhost.collect import command
+from nearsocket.onhost.collect import modulefile
 from nearsocket.onhost.collect.command import CommandTimeout
 from nearsocket.onhost.collect.files import Context
 from nearsocket.onhost.collect.runner import run_jobs
@@ -167,14 +167,12 @@ def initrd_bytes(tree: Tree) -> int:
     return max(sizes, default=0)
 
 
-def modinfo(release: str, run: Runner = command.run) -> Optional[str]:
+def modinfo(tree: Tree, release: str, run: Runner) -> Optional[str]:
     """The version of the module that a kernel would load; None where it has none."""
     try:
-        said = run(["modinfo", "-k", release, "-F", "version", "nvidia"], ASK_S)
+        return modulefile.version(release, tree.root, run, ASK_S)
     except (OSError, CommandTimeout):
         return None
-    words = said.text.split()
-    return words[0] if said.code == 0 and words else None
 
 
 def waiting_units(tree: Tree, here: Manifest) -> tuple[str, ...]:
