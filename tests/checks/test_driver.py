@@ -140,6 +140,8 @@ def test_the_next_kernels_module() -> None:
     missing = one(NEXT, images(NEWER, {KERNEL: MODULE, NEWER: []}))
     assert missing.status.value == "fail"
     assert "dkms autoinstall -k 6.12.10-1-amd64" in (missing.remedy or "")
+    debian = one(NEXT, images(NEWER, {KERNEL: ["/lib/modules/x/updates/dkms/nvidia-current.ko"], NEWER: []}))
+    assert (debian.remedy or "").endswith("modinfo -k 6.12.10-1-amd64 nvidia-current")
     assert status(NEXT, images(None, {KERNEL: MODULE, NEWER: []})) == "warn"
     assert status(NEXT, images(KERNEL, {KERNEL: MODULE, NEWER: []})) == "pass"
 
@@ -181,6 +183,21 @@ def test_fabric_manager_must_run_at_the_drivers_version_where_nvswitches_are(hos
     read = dataclasses.replace(host, sources={**host.sources, "processes": build.source(data=[])})
     finding = one(MATCH, read)
     assert (finding.status.value, words in finding.summary) == (wanted, True)
+
+
+@pytest.mark.parametrize(
+    ("installed", "said"),
+    [
+        ("nvidia-fabricmanager", ["nvidia-fabricmanager=580.95.05-*"]),
+        ("nvidia-fabricmanager-580", ["nvidia-fabricmanager-580=580.95.05-*"]),
+        ("nvidia-fabricmanager-570", ["nvidia-fabricmanager-580=580.95.05-*", "nvidia-fabricmanager=580.95.05-*"]),
+        ("nvidia-fabricmanager-dev", ["nvidia-fabricmanager-580=580.95.05-*", "nvidia-fabricmanager=580.95.05-*"]),
+    ],
+)
+def test_fabric_managers_package_is_named_as_its_repository_does(installed: str, said: list[str]) -> None:
+    found = one(MATCH, switched("active", "580.95.07", packages=(Package(installed, "580.95.07-1", "ii"),)))
+    commands = (found.remedy or "").partition(";")[0].split(" || ")
+    assert commands == [f"sudo apt-get install {word}" for word in said]
 
 
 def test_a_fabric_manager_in_a_container_is_known_by_its_process_and_unknown_where_it_may_be_hidden() -> None:

@@ -24,8 +24,14 @@ DEBIAN = OTHERS + listed(
     *("nvidia-driver", "nvidia-driver-libs:amd64", "nvidia-driver-bin", "nvidia-kernel-dkms", "nvidia-kernel-support"),
     *("nvidia-alternative", "nvidia-smi", "libcuda1:amd64", "libnvidia-ml1:amd64", "libnvidia-cfg1:amd64"),
     *("libnvidia-ptxjitcompiler1:amd64", "firmware-nvidia-gsp", "xserver-xorg-video-nvidia", "libgl1-nvidia-glvnd-glx:amd64"),
+    *("libnvoptix1:amd64", "nvidia-cuda-mps"),
 )
 DEBIAN += listed("20220217+3~deb12u1", "nvidia-installer-cleanup", "nvidia-support")
+DEBIAN_TESLA = OTHERS + listed(
+    "535.216.03-3~deb12u1",
+    *("nvidia-tesla-535-driver", "nvidia-tesla-535-kernel-dkms", "nvidia-tesla-535-smi", "libnvidia-tesla-535-cuda1:amd64"),
+    *("libnvidia-tesla-535-ml1:amd64", "firmware-nvidia-tesla-535-gsp"),
+)
 _SERVER = ("nvidia-driver", "nvidia-utils", "nvidia-compute-utils", "nvidia-kernel-common", "libnvidia-compute", "libnvidia-cfg1")
 UBUNTU_SERVER_OPEN = (
     OTHERS

@@ -13,6 +13,7 @@ from tests.driver import packages as lists
 
 ALL = {
     "debian": (lists.DEBIAN, "535.247.01", "nvidia-kernel-dkms"),
+    "debian's tesla": (lists.DEBIAN_TESLA, "535.216.03", "nvidia-tesla-535-kernel-dkms"),
     "ubuntu server open, built": (lists.UBUNTU_SERVER_OPEN, "580.95.05", None),
     "ubuntu open, dkms": (lists.UBUNTU_DKMS, "580.95.05", "nvidia-dkms-580-open"),
     "nvidia's repository": (lists.NVIDIA, "590.48.01", "nvidia-kernel-open-dkms"),
@@ -71,7 +72,7 @@ def test_another_branch_takes_other_names() -> None:
 
 def test_two_repositories_do_not_mix_where_one_has_all() -> None:
     found = family.of(lists.of(lists.STANDIN))
-    offers = {package.name: ("580.105.08-1", "580.105.08-0standin1") for package in found.named}
+    offers: dict[str, tuple[str, ...]] = {p.name: ("580.105.08-1", "580.105.08-0standin1") for p in found.named}
     offers["nvidia-utils-standin"] = ("580.105.08-0standin1",)
     assert {version for _, version in transaction.make(found, "580.105.08", offers).wanted} == {"580.105.08-0standin1"}
 

@@ -13,27 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Optional
 
+from nearsocket.model.driver import names
 from nearsocket.model.host import Package
 from nearsocket.model.verdicts import driverversions
 
-#: Packages that may carry the driver's version. Debian: its package index. Ubuntu, NVIDIA: public documentation, not run.
-_NAME = re.compile(
-    r"(nvidia-|libnvidia-|libcuda1\b|libcudadebugger|libnvcuvid|cuda-drivers|firmware-nvidia-|xserver-xorg-video-nvidia|libnvsdm"
-    r"|libxnvctrl|lib(gl|gl1|glx|egl|gles|gles1|gles2)-nvidia)"
-)
-#: NVIDIA's names with a life of their own: toolkit, CUDA's libraries, switches that pin a branch, and Debian's helpers.
-_NOT = re.compile(
-    r"((lib)?nvidia-container|nvidia-docker|nvidia-(cuda|cudnn|fs|gds|nsight|vaapi|prime|detect|support|installer|legacy-check)"
-    r"|nvidia-driver-pinning)"
-)
-#: Ubuntu's modules for one kernel or flavour, built and signed by the distribution: their version is the kernel's.
-_PREBUILT = re.compile(r"linux-(modules|objects|signatures)-nvidia-\d")
 _PIN = re.compile(r"nvidia-driver-pinning-(\d[\d.]*)\Z")
-_BRANCH = re.compile(r"-(\d{3,})(?=-|\Z)")
-#: Parts whose name ends with the version itself come and go as dependencies of the others.
-_VERSION_IN_NAME = re.compile(r"-\d{3,}\.\d+(\.\d+)?\Z")
-_FABRIC = re.compile(r"(nvidia-fabricmanager(-dev)?|libnvidia-nscq|nvlsm|nvidia-imex)(-|\Z)")
-_DKMS = re.compile(r"nvidia-(open-)?(kernel-(open-)?)?dkms(-|\Z)|nvidia-dkms(-|\Z)")
 #: dpkg's second letter of a package that is neither installed whole nor gone.
 _HALF = frozenset("UFHWt")
 
@@ -43,7 +27,8 @@ class Family:
     """The installed driver. `version`: what its core packages agree on, None where there are none or they differ.
 
     `members`: the packages of that version; `split`: core packages of another one; `prebuilt`: modules that the distribution
-    builds; `pins`: versions or branches that pinning packages hold the repository to; `half`: left half installed by dpkg.
+    builds; `pins`: versions or branches that pinning packages hold the repository to; `half`: left half installed by dpkg;
+    `beside`: of another version by right, and changed along where apt says so (tools, and what a change of branch left behind).
     """
 
     version: Optional[str]
@@ -52,26 +37,27 @@ class Family:
     prebuilt: tuple[Package, ...] = ()
     pins: tuple[str, ...] = ()
     half: tuple[Package, ...] = ()
+    beside: tuple[Package, ...] = ()
 
     @property
     def named(self) -> tuple[Package, ...]:
         """The members that a transaction names; those with the version in their name follow as dependencies."""
-        return tuple(package for package in self.members if not _VERSION_IN_NAME.search(package.name))
+        return tuple(package for package in self.members if not names.has_version(package.name))
 
     @property
     def dkms(self) -> Optional[Package]:
         """The package that DKMS builds the module from, None where the module comes built."""
-        return next((package for package in self.members if _DKMS.match(package.name)), None)
+        return next((package for package in self.members if names.is_dkms(package.name)), None)
 
     @property
     def fabric_manager(self) -> Optional[Package]:
         """Fabric manager's package, which has to be of the driver's very version."""
-        return next((package for package in (*self.members, *self.split) if _FABRIC.match(package.name)), None)
+        return next((package for package in (*self.members, *self.split) if names.is_fabric_manager(package.name)), None)
 
     @property
     def names(self) -> frozenset[str]:
         """Every package that a change of the driver may change."""
-        return frozenset(package.name for package in (*self.members, *self.split, *self.prebuilt))
+        return frozenset(package.name for package in (*self.members, *self.split, *self.prebuilt, *self.beside))
 
 
 def of(packages: Iterable[Package]) -> Family:
@@ -80,44 +66,30 @@ def of(packages: Iterable[Package]) -> Family:
     half = tuple(package for package in every if package.status[1:2] in _HALF)
     here = [package for package in every if package.status[1:2] == "i" or package in half]
     carriers = [(package, version) for package in here for version in (_version(package),) if version]
-    core = {version for package, version in carriers if driverversions.is_driver(package.name)}
+    left = names.replaced({package.name: version for package, version in carriers if package not in half})
+    core = {version for package, version in carriers if driverversions.is_driver(package.name) and package.name not in left}
     version = next(iter(core)) if len(core) == 1 else None
     members = tuple(package for package, found in carriers if found == version)
     split = tuple(
         package
         for package, found in carriers
-        if found != version and (driverversions.is_driver(package.name) or _FABRIC.match(package.name))
+        if found != version
+        and package.name not in left
+        and (driverversions.is_driver(package.name) or names.is_fabric(package.name))
     )
-    prebuilt = tuple(package for package in here if _PREBUILT.match(package.name))
+    prebuilt = tuple(package for package in here if names.is_prebuilt(package.name))
     pins = tuple(match[1] for package in here for match in (_PIN.match(package.name),) if match)
-    return Family(version, members, split, prebuilt, pins, half)
+    beside = tuple(
+        package for package in here if package not in members and (package.name in left or names.goes_along(package.name))
+    )
+    return Family(version, members, split, prebuilt, pins, half, beside)
 
 
 def _version(package: Package) -> Optional[str]:
     """The driver's version in a package that may carry it."""
-    if not _NAME.match(package.name) or _NOT.match(package.name) or _PREBUILT.match(package.name):
-        return None
-    return driverversions.package_version(package)
+    return driverversions.package_version(package) if names.carries(package.name) else None
 
 
 def comes_along(name: str) -> bool:
     """Whether it is a part with the driver's version in its name: such come and go as dependencies of the others."""
-    return bool(_VERSION_IN_NAME.search(name) and _NAME.match(name) and not _NOT.match(name))
-
-
-def branch(name: str) -> Optional[str]:
-    """The branch in a package's name: `580` of `nvidia-driver-580-server-open`; None where it has none."""
-    found = _BRANCH.search(name)
-    return found[1] if found else None
-
-
-def renamed(name: str, version: str) -> tuple[str, ...]:
-    """What a member may be called at that version, the likeliest first.
-
-    The same name; where it has a branch and the version is of another one, with that branch; and without any, as NVIDIA's
-    repository for Ubuntu names them from 590 on.
-    """
-    major, own = version.partition(".")[0], branch(name)
-    if own is None or own == major:
-        return (name,)
-    return (_BRANCH.sub(f"-{major}", name, count=1), _BRANCH.sub("", name, count=1))
+    return names.has_version(name) and names.carries(name)

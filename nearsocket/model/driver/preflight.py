@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from nearsocket.model import holders
+from nearsocket.model.driver import names as naming
 from nearsocket.model.driver.family import Family
 from nearsocket.model.generation import Manifest
 from nearsocket.model.host import Host
@@ -91,12 +92,12 @@ def kernels(
     family: Family, releases: Sequence[str], headers: Mapping[str, bool], compiler: bool, prebuilt_for: Iterable[str] = ()
 ) -> tuple[Look, ...]:
     """Whether each of these kernels can get a module. `headers`: which have them; `prebuilt_for`: the built modules that will be
-    there then, old ones of another branch are none."""
+    there then at the new version, signatures and objects alone are none."""
     if family.dkms is None and not family.prebuilt:
         return (Look("kernels", Grade.OK, f"the module comes built, for {listed(releases)} it is looked at after the upgrade"),)
     if family.dkms is None:
-        names = list(prebuilt_for)
-        without = [release for release in releases if not any(name.endswith(release) for name in names)]
+        built = [name for name in prebuilt_for if naming.is_module(name)]
+        without = [release for release in releases if not any(name.endswith(f"-{release}") for name in built)]
         if without:
             hint = f"apt-get install linux-modules-nvidia-...-{without[0]}, or boot another kernel"
             return (Look("kernels", Grade.STOP, f"no built module for kernel {listed(without)}", hint),)
@@ -112,6 +113,16 @@ def kernels(
             Look("kernels", Grade.STOP, "DKMS builds the module, and dkms, make or gcc is not there", "apt-get install dkms")
         )
     return tuple(found) or (Look("kernels", Grade.OK, f"headers, DKMS and a compiler for {listed(releases)}"),)
+
+
+def on_disk(goal: str, modules: Mapping[str, Optional[str]]) -> tuple[Look, ...]:
+    """Whether each kernel (to its module's version) has the module of packages that are at the version already: nothing of them will
+    change, and unattended upgrades take libraries along and may leave a built module behind."""
+    behind = [f"{release} has {version or 'none'}" for release, version in modules.items() if version != goal]
+    if not behind:
+        return ()
+    hint = "dkms autoinstall; or apt-get install linux-modules-nvidia-... of that kernel"
+    return (Look("kernels", Grade.STOP, f"the packages are at {goal}, and the module is not: {listed(behind)}", hint),)
 
 
 def secure_boot(enabled: Optional[bool], family: Family, enrolled: Optional[bool]) -> Look:
@@ -188,8 +199,9 @@ def fabric(host: Host, family: Family, names: Iterable[str]) -> Look:
         return Look("fabric manager", Grade.STOP, text, "apt-get install nvidia-fabricmanager of the driver's version")
     if mine in family.split:
         text = f"{switches} NVSwitches, {mine.name} is {mine.version} and the driver {family.version}: they must be one version"
-        return Look("fabric manager", Grade.STOP, text, f"apt-get install {mine.name}={family.version}-*")
-    there = [name for name in names if "fabricmanager" in name]
+        hint = naming.install_fabric_manager(mine.name, family.version) if family.version else "dpkg -l | grep nvidia"
+        return Look("fabric manager", Grade.STOP, text, hint)
+    there = [name for name in names if naming.is_fabric_manager(name)]
     if not there:
         return Look("fabric manager", Grade.STOP, f"{switches} NVSwitches, and fabric manager is not offered at the new version")
     return Look("fabric manager", Grade.OK, f"{there[0]} comes with the driver")

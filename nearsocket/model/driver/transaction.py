@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
 from nearsocket.model.driver import family as families
+from nearsocket.model.driver import names
 from nearsocket.model.driver.family import Family
 from nearsocket.model.host import Package
 from nearsocket.model.verdicts import driverversions
@@ -15,10 +17,10 @@ from nearsocket.model.verdicts import driverversions
 #: A driver's version: 580.105.08, or a package's whole one such as 580.105.08-0ubuntu1.
 TARGET = re.compile(r"(?:\d+:)?\d{3,}\.\d+(?:\.\d+)?(?:-[0-9A-Za-z.+~]+)?\Z", re.ASCII)
 _MADISON = re.compile(r"^\s*(\S+)\s*\|\s*(\S+)\s*\|", re.MULTILINE)
-_INSTALL = re.compile(r"^Inst (\S+?)(?::\S+)? (?:\[([^\]]+)\] )?\((\S+)", re.MULTILINE)
+_INSTALL = re.compile(r"^Inst (\S+?(?::i386)?)(?::\S+)? (?:\[([^\]]+)\] )?\((\S+)", re.MULTILINE)
 #: A kernel of its own, which the next boot would take: no module was looked at for it.
 _KERNEL = re.compile(r"linux-image(-unsigned|-extra)?-|linux-(generic|virtual|lowlatency|server|nvidia|aws|gcp|azure|oracle)(-|\Z)")
-_REMOVE = re.compile(r"^(?:Remv|Purg) (\S+?)(?::\S+)?(?= |$)", re.MULTILINE)
+_REMOVE = re.compile(r"^(?:Remv|Purg) (\S+?(?::i386)?)(?::\S+)?(?= |$)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,6 @@ class Simulation:
     removes: tuple[str, ...] = ()
 
 
-def fits(version: str, target: str) -> bool:
-    """Whether a package's version is the target: as a whole, or by its upstream part."""
-    return version == target or driverversions.package_version(Package("", version, "")) == target
-
-
 def offered(madison: str) -> dict[str, tuple[str, ...]]:
     """Package to the versions that repositories offer, newest first, of `apt-cache madison` (`name | version | source`)."""
     found: dict[str, list[str]] = {}
@@ -62,11 +59,20 @@ def offered(madison: str) -> dict[str, tuple[str, ...]]:
 
 def candidates(family: Family, target: str) -> tuple[str, ...]:
     """Every name that a member may have at the target, to ask apt about."""
-    return tuple(
-        dict.fromkeys(
-            name for member in (*family.named, *family.prebuilt) for name in families.renamed(member.name, upstream(target))
-        )
-    )
+    every = (*family.named, *family.prebuilt)
+    return tuple(dict.fromkeys(name for member in every for name in _called(family, member, target)))
+
+
+def _called(family: Family, member: Package, target: str) -> tuple[str, ...]:
+    """What that member may be called at the target, the likeliest first.
+
+    One with another branch's name is there for who asks for that name (Ubuntu: empty, at the new branch's version): it keeps it.
+    """
+    called = names.renamed(member.name, upstream(target), family.version)
+    own = names.branch(member.name)
+    if own is None or family.version is None or own == names.major(family.version):
+        return called
+    return tuple(dict.fromkeys((member.name, *called)))
 
 
 def upstream(target: str) -> str:
@@ -75,29 +81,38 @@ def upstream(target: str) -> str:
 
 
 def make(family: Family, target: str, offers: Mapping[str, Sequence[str]]) -> Transaction:
-    """The transaction that takes every member to the target. Where one full version is offered for all, that one is taken:
+    """The transaction that takes every member to the target: each to the whole version that was asked for where it has one (parts
+    of one driver are packaged apart), else to the one that most members have.
 
-    two repositories name and build the same driver differently, and their packages must not mix.
+    Two repositories name and build the same driver differently, and their packages must not mix. A tool that is not offered stays.
     """
     choices: dict[str, list[tuple[str, str]]] = {}
     for member in family.named:
-        names = families.renamed(member.name, upstream(target))
-        choices[member.name] = [(name, v) for name in names for v in offers.get(name, ()) if fits(v, target)]
-    missing = tuple(member for member, pairs in choices.items() if not pairs)
-    every = [{version for _, version in pairs} for pairs in choices.values() if pairs]
-    common = set.intersection(*every) if every else set()
-    wanted: dict[str, str] = {}
-    for pairs in choices.values():
-        if pairs:
-            name, version = next(((n, v) for n, v in pairs if v in common), pairs[0])
-            wanted[name] = version
+        called = _called(family, member, target)
+        choices[member.name] = [(name, v) for name in called for v in offers.get(name, ()) if upstream(v) == upstream(target)]
+    parts = {member: pairs for member, pairs in choices.items() if not names.is_helper(member)}
+    if target != upstream(target) and not any(v == target for pairs in parts.values() for _, v in pairs):
+        return Transaction((), (), tuple(parts))
+    missing = tuple(member for member, pairs in parts.items() if not pairs)
+    have = Counter(version for pairs in parts.values() for version in {version for _, version in pairs})
+    wanted = dict(max(pairs, key=lambda pair: (pair[1] == target, have[pair[1]])) for pairs in choices.values() if pairs)
     along = tuple(
         name
         for package in family.prebuilt
-        for name in families.renamed(package.name, upstream(target))[:1]
+        for name in names.renamed(package.name, upstream(target))[:1]
         if name in offers or name == package.name
     )
     return Transaction(tuple(sorted(wanted.items())), along, missing)
+
+
+def modules(simulation: Simulation, target: str) -> tuple[str, ...]:
+    """The built modules that a simulation brings for the target.
+
+    One that it leaves as it is stays at the driver before: it asks for no more than that version of it, and nothing stops the
+    driver from going past it.
+    """
+    series = names.major(upstream(target))
+    return tuple(name for name in simulation.installs if names.is_module(name) and names.branch(name) in (None, series))
 
 
 def simulated(text: str) -> Simulation:
@@ -121,7 +136,9 @@ def refusals(
     """
     mine = family.names | set(before) | {name for name in simulation.removes if families.comes_along(name)}
     own, held = mine | {name for name, _ in wanted.wanted}, set(holds)
-    there = {(package.name, package.version) for package in (*family.members, *family.split, *family.prebuilt, *here)}
+    there = {
+        (package.name, package.version) for package in (*family.members, *family.split, *family.prebuilt, *family.beside, *here)
+    }
     left = [
         f"{name} would stay as it is instead of {version}"
         for name, version in wanted.wanted
@@ -139,8 +156,11 @@ def refusals(
         for name, (old, _) in simulation.installs.items()
         if old is None and _KERNEL.match(name)
     ]
-    removed = [f"{name} would be removed" for name in simulation.removes if name not in held and name not in mine]
+    tools = {name for name in mine if names.goes_along(name)}
+    removed = [
+        f"{name} would be removed" for name in simulation.removes if name in tools or (name not in held and name not in mine)
+    ]
     # A member may go only where another branch's package takes its place, or with the version in its name.
     named = {package.name for package in family.named}
-    gone = [f"{name} would be removed" for name in simulation.removes if name in named and name in dict(wanted.wanted)]
+    gone = [f"{name} would be removed" for name in simulation.removes if name in named - tools and name in dict(wanted.wanted)]
     return (*broken, *removed, *changed, *booted, *gone, *left)

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from typing import Optional
 
+from nearsocket.model.driver import names
 from nearsocket.model.finding import Evidence, Finding, Status, failed, passed, unknown, warned
 from nearsocket.model.host import Host, Package
 from nearsocket.model.verdicts import fabricmanager
@@ -13,7 +14,8 @@ from nearsocket.model.verdicts.reading import because, files, listed, refused, t
 
 #: Packages whose version is the driver's own: module, user libraries, tools (Debian's, Ubuntu's and NVIDIA's names, RPM's too).
 _DRIVER_PACKAGE = re.compile(
-    r"(nvidia-(open-)?(driver|dkms|kernel|utils|open|compute-utils)|libnvidia-(compute|ml|cfg)|libcuda1|kmod-nvidia|cuda-drivers)"
+    r"(nvidia-(tesla-\d+-)?(open-)?(driver|dkms|kernel|utils|open|compute-utils)|libnvidia-(tesla-\d+-)?(compute|ml|cfg|cuda1)"
+    r"|libcuda1|kmod-nvidia|cuda-drivers)"
 )
 _VERSION = re.compile(r"(?:\d+:)?(\d{3,}\.\d+(?:\.\d+)?)")
 #: nvidia-smi's exit code where module and library differ (its manual, return value 18 of NVML: library and driver mismatch).
@@ -22,9 +24,10 @@ REBOOT = "sudo reboot  # after the engines are stopped: the new module loads wit
 
 
 def driver_packages(host: Host) -> tuple[Package, ...]:
-    """The installed packages that carry the driver, by name."""
-    installed = (p for p in host.packages if p.status[1:2] == "i" and is_driver(p.name))
-    return tuple(sorted((p for p in installed if package_version(p)), key=lambda p: p.name))
+    """The installed packages that carry the driver, by name; without those that a change of branch left behind."""
+    installed = [(p, found) for p in host.packages if p.status[1:2] == "i" and is_driver(p.name) and (found := package_version(p))]
+    left = names.replaced({p.name: found for p, found in installed})
+    return tuple(sorted((p for p, _ in installed if p.name not in left), key=lambda p: p.name))
 
 
 def is_driver(name: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Optional
 
+from nearsocket.model.driver import names
 from nearsocket.model.finding import Finding, failed, passed, unknown
 from nearsocket.model.host import Host
 from nearsocket.model.verdicts.reading import mapping, told, why
@@ -33,8 +34,8 @@ def judge(host: Host, loaded: str) -> Optional[Finding]:
     found = re.search(r"\d{3,}(?:\.\d+)+", version) if isinstance(version, str) else None
     if found and found[0] != loaded:
         summary = f"{switches} NVSwitches, but fabric manager is {found[0]} and the module {loaded}: no CUDA program starts"
-        series = loaded.partition(".")[0]
-        return failed(host.name, summary, evidence, f"sudo apt-get install nvidia-fabricmanager-{series}={loaded}-*; {_LOOK}")
+        mine = next((found.name for found in host.packages if names.is_fabric_manager(found.name)), None)
+        return failed(host.name, summary, evidence, f"{names.install_fabric_manager(mine, loaded)}; {_LOOK}")
     if unit == "active" or process is not None:
         return passed(host.name, "fabric manager runs", evidence)
     hidden = host.source("processes").reason

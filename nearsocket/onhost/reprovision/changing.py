@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from nearsocket.model.driver import family
+from nearsocket.model.driver import names as naming
 from nearsocket.model.driver.orders import Phase, State
 from nearsocket.model.errors import NearsocketError
 from nearsocket.model.verdicts.reading import listed
@@ -51,7 +52,8 @@ def hold_again(apt: Apt, state: State) -> None:
     # A transaction that broke half-way left no family: what was held is known by its name alone.
     names = (family.of(every).names | set(state.packages)) & here
     version = state.to if not state.back else state.frm
-    wanted = {new for old in state.holds for new in (old, *family.renamed(old, version)) if new in here}
+    other = state.frm if not state.back else state.to
+    wanted = {new for old in state.holds for new in (old, *naming.renamed(old, version, other)) if new in here}
     held = apt.holds() & (names | wanted)
     apt.mark("hold", sorted(wanted - held))
     apt.mark("unhold", sorted(held - wanted))

@@ -9,7 +9,7 @@ from typing import Optional
 from nearsocket.model.driver import family, preflight, transaction
 from nearsocket.model.driver.family import Family
 from nearsocket.model.driver.preflight import Grade, Look
-from nearsocket.model.driver.transaction import Transaction
+from nearsocket.model.driver.transaction import Simulation, Transaction
 from nearsocket.model.host import Host
 from nearsocket.model.verdicts.reading import listed
 from nearsocket.onhost.apply.tree import Tree
@@ -44,15 +44,20 @@ def look(tree: Tree, apt: Apt, to: str, disturb: bool) -> Found:
     mine = family.of(apt.installed())
     already = mine.version == transaction.upstream(to) and not mine.split
     looks = [*preflight.whole(mine, apt.audit(), transaction.upstream(to))]
-    wanted = Transaction(())
+    wanted, simulation = Transaction(()), None
     if not already and mine.version is not None:
         wanted = transaction.make(mine, to, transaction.offered(apt.madison(transaction.candidates(mine, to))))
-        looks += _transaction(apt, mine, wanted, to)
+        said, simulation = _transaction(apt, mine, wanted, to)
+        looks.append(said)
         looks += preflight.loaded(host, mine)
     releases = facts.kernels(host)
     coming = tuple(name for name, _ in wanted.wanted)
     built = tuple(package.name for package in mine.prebuilt) if already else wanted.along
+    if simulation is not None:
+        built = transaction.modules(simulation, to)
     looks += preflight.kernels(mine, releases, facts.headers(tree, releases), facts.compiler(), built)
+    if already:
+        looks += preflight.on_disk(transaction.upstream(to), {name: facts.modinfo(tree, name, apt.run) for name in releases})
     looks.append(preflight.secure_boot(facts.secure_boot(tree), mine, facts.enrolled(tree, apt.run)))
     if wanted.wanted and not wanted.missing:
         looks += preflight.disk(facts.free(tree), apt.sizes(wanted.wanted), facts.initrd_bytes(tree), facts.devices(tree))
@@ -67,14 +72,15 @@ def look(tree: Tree, apt: Apt, to: str, disturb: bool) -> Found:
     return Found(host, mine, wanted, tuple(looks), already)
 
 
-def _transaction(apt: Apt, mine: Family, wanted: Transaction, to: str) -> list[Look]:
+def _transaction(apt: Apt, mine: Family, wanted: Transaction, to: str) -> tuple[Look, Optional[Simulation]]:
+    """What is wrong with it, and what apt would do; None where it does not say."""
     if wanted.missing:
         text = f"no repository offers {to} of {listed(wanted.missing[:4])}"
-        return [Look("packages", Grade.STOP, text, "apt-get update; apt-cache madison shows what there is")]
-    wrong = refused(apt, wanted, mine)
+        return Look("packages", Grade.STOP, text, "apt-get update; apt-cache madison shows what there is"), None
+    wrong, simulation = _simulated(apt, wanted, mine, wanted.words)
     if wrong:
-        return [Look("transaction", Grade.STOP, wrong, "apt-get -s install shows the whole")]
-    return [Look("transaction", Grade.OK, f"{len(wanted.words)} packages to {to}")]
+        return Look("transaction", Grade.STOP, wrong, "apt-get -s install shows the whole"), simulation
+    return Look("transaction", Grade.OK, f"{len(wanted.words)} packages to {to}"), simulation
 
 
 def refused(apt: Apt, wanted: Transaction, mine: Family, words: Sequence[str] = (), before: Iterable[str] = ()) -> Optional[str]:
@@ -83,8 +89,15 @@ def refused(apt: Apt, wanted: Transaction, mine: Family, words: Sequence[str] = 
 
     Raises OSError, CommandTimeout.
     """
-    said = apt.simulate(words or wanted.words)
+    return _simulated(apt, wanted, mine, words or wanted.words, before)[0]
+
+
+def _simulated(
+    apt: Apt, wanted: Transaction, mine: Family, words: Sequence[str], before: Iterable[str] = ()
+) -> tuple[Optional[str], Optional[Simulation]]:
+    said = apt.simulate(words)
     if said.code:
-        return apts.problem(said)
-    wrong = transaction.refusals(transaction.simulated(said.text), wanted, mine, apt.holds(), apt.installed(), before)
-    return listed(wrong[:4]) if wrong else None
+        return apts.problem(said), None
+    simulation = transaction.simulated(said.text)
+    wrong = transaction.refusals(simulation, wanted, mine, apt.holds(), apt.installed(), before)
+    return listed(wrong[:4]) if wrong else None, simulation
