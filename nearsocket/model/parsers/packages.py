@@ -13,24 +13,29 @@ _LOCK = re.compile(r"!?(.+?)-(?:[0-9]+:)?[0-9][^-\s]*-[^-\s]+")
 _LOCK_SIGN = re.compile(r"-[0-9]+:|\.\*\Z|\.(?:x86_64|aarch64|noarch)\Z")
 
 
-def packages(text: str) -> tuple[Package, ...]:
-    """The packages of lines `NAME<TAB>VERSION<TAB>STATUS`; an architecture after the name (`:amd64`) is dropped."""
+def packages(text: str, kept: str = "") -> tuple[Package, ...]:
+    """The packages of lines `NAME<TAB>VERSION<TAB>STATUS`; an architecture after the name (`:amd64`) is dropped, but `kept`."""
     found: list[Package] = []
     for line in text.splitlines():
         fields = [field.strip() for field in line.split("\t")]
         if len(fields) >= 2 and fields[0]:
-            found.append(Package(_ARCH.sub("", fields[0]), fields[1], fields[2] if len(fields) > 2 else ""))
+            found.append(Package(_name(fields[0], kept), fields[1], fields[2] if len(fields) > 2 else ""))
     return tuple(found)
 
 
-def holds(text: str) -> frozenset[str]:
-    """The names that are held back: of `apt-mark showhold`, or of versionlock's list in its old and its dnf5 form."""
+def _name(text: str, kept: str) -> str:
+    return text if kept and text.endswith(kept) else _ARCH.sub("", text)
+
+
+def holds(text: str, kept: str = "") -> frozenset[str]:
+    """The names that are held back: of `apt-mark showhold`, or of versionlock's list in its old and its dnf5 form. An architecture
+    is dropped, but `kept`."""
     found: set[str] = set()
     for line in text.splitlines():
         entry = line.strip().removeprefix("Package name:").strip()
         lock = _LOCK.fullmatch(entry) if _LOCK_SIGN.search(entry) else None
-        name = lock[1] if lock else _ARCH.sub("", entry)
-        if _NAME.fullmatch(name):
+        name = lock[1] if lock else _name(entry, kept)
+        if _NAME.fullmatch(name.removesuffix(kept)):
             found.add(name)
     return frozenset(found)
 

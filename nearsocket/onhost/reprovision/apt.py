@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from nearsocket.model.driver.names import COMPANION, plain
 from nearsocket.model.driver.preflight import Size
 from nearsocket.model.host import Package
 from nearsocket.model.parsers import packages
@@ -42,7 +44,7 @@ _TELLING = (
     re.compile(r"^E: .*$", re.MULTILINE),
 )
 #: Names among which a driver's packages are.
-_NVIDIAS = re.compile(r"nvidia|cuda|nvcuvid|nvsdm|xnvctrl")
+_NVIDIAS = re.compile(r"nvidia|cuda|nvcuvid|nvoptix|nvsdm|xnvctrl|nvlink5|nvlsm")
 _SHOWN = re.compile(r"^(Package|Version|Size|Installed-Size): *(\S+)", re.MULTILINE)
 
 Runner = Callable[[Sequence[str], float], Output]
@@ -61,7 +63,7 @@ class Apt:
         output = self.run(["dpkg-query", "-W", "-f", form], ASK_S)
         if output.code:
             raise OSError(f"dpkg-query: exit code {output.code}: {output.error}")
-        return tuple(package for package in packages.packages(output.text) if _NVIDIAS.search(package.name))
+        return tuple(package for package in packages.packages(output.text, COMPANION) if _NVIDIAS.search(package.name))
 
     def audit(self) -> str:
         """What dpkg finds half done; empty where all is well. Raises OSError, CommandTimeout."""
@@ -72,7 +74,7 @@ class Apt:
         output = self.run(["apt-mark", "showhold"], ASK_S)
         if output.code:
             raise OSError(f"apt-mark showhold: exit code {output.code}: {output.error}")
-        return packages.holds(output.text)
+        return packages.holds(output.text, COMPANION)
 
     def madison(self, names: Sequence[str]) -> str:
         """What repositories offer. Raises OSError, CommandTimeout."""
@@ -121,6 +123,12 @@ class Apt:
     def _change(self, options: Sequence[str], words: Sequence[str], limit_s: float) -> Output:
         own = ("-o", f"Dir::Cache::Archives={self.archives}")
         return self.run([*JOINED, *_QUIET, *_APT, *own, *options, "install", "--", *words], limit_s)
+
+
+def archives(folder: Path, name: str, version: str) -> list[Path]:
+    """That package's archives in a folder, of its own architecture (`name:i386` has another archive than `name`)."""
+    found = sorted(folder.glob(f"{plain(name)}_{version.replace(':', '%3a')}_*.deb"))
+    return [path for path in found if path.stem.endswith(f"_{COMPANION[1:]}") is name.endswith(COMPANION)]
 
 
 def problem(output: Output) -> str:

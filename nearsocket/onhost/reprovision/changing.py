@@ -104,7 +104,7 @@ def previous_words(tree: Tree, packages: Mapping[str, str]) -> tuple[str, ...]:
     """The kept archives of the driver before, as apt-get takes files; those that are not kept by name and version."""
     words = []
     for name, version in sorted(packages.items()):
-        archive = next(iter(sorted(tree.at(kept.PREVIOUS).glob(f"{name}_{version.replace(':', '%3a')}_*.deb"))), None)
+        archive = next(iter(apts.archives(tree.at(kept.PREVIOUS), name, version)), None)
         words.append(str(archive) if archive else f"{name}={version}")
     return tuple(words)
 

@@ -26,7 +26,7 @@ _SILENT = ("sh", "-c", 'exec "$@" >/dev/null', "sh")
 _APT_CACHE = "/var/cache/apt/archives"
 #: Which packages have DKMS's sources: Debian's and NVIDIA's, and Ubuntu's.
 _WITH_SOURCES = ("*dkms*.deb", "nvidia-kernel-source-*.deb")
-_SOURCES = re.compile(r"(nvidia[a-z-]*)-(\d{3,}\.\d+(?:\.\d+)?)\Z")
+_SOURCES = re.compile(r"(nvidia[a-z0-9-]*?)-(\d{3,}\.\d+(?:\.\d+)?)\Z")
 _FAULT = re.compile(r"^.*(?:\berror\b|Error! |No space left).*$", re.IGNORECASE | re.MULTILINE)
 
 
@@ -59,28 +59,27 @@ def _way_back(tree: Tree, apt: Apt, members: Sequence[Package]) -> Look:
 
 
 def _kept(tree: Tree, apt: Apt, package: Package, into: Path) -> bool:
-    pattern = f"{package.name}_{package.version.replace(':', '%3a')}_*.deb"
-    if any(_whole(apt, archive) for archive in into.glob(pattern)):
+    if any(_whole(apt, archive) for archive in apts.archives(into, package.name, package.version)):
         return True
     coming = into / "partial"
     if coming.is_dir():
         disk.remove_tree(coming)
     disk.make_folders(coming)
     try:
-        for archive in tree.at(_APT_CACHE).glob(pattern):
+        for archive in apts.archives(tree.at(_APT_CACHE), package.name, package.version):
             if archive.is_file() and not archive.is_symlink():
                 shutil.copyfile(archive, coming / archive.name)
-        if not _taken(apt, coming, pattern, into):
+        if not _taken(apt, coming, package, into):
             apt.download(f"{package.name}={package.version}", str(coming))
-            return _taken(apt, coming, pattern, into)
+            return _taken(apt, coming, package, into)
         return True
     finally:
         disk.remove_tree(coming)
 
 
-def _taken(apt: Apt, coming: Path, pattern: str, into: Path) -> bool:
+def _taken(apt: Apt, coming: Path, package: Package, into: Path) -> bool:
     """Whether a whole archive came; it is at its place then, never half of one."""
-    for archive in sorted(coming.glob(pattern)):
+    for archive in apts.archives(coming, package.name, package.version):
         if _whole(apt, archive):
             archive.replace(into / archive.name)
             disk.sync_folder(into)
