@@ -116,8 +116,8 @@ def kernels(
 
 
 def on_disk(goal: str, modules: Mapping[str, Optional[str]]) -> tuple[Look, ...]:
-    """Whether each kernel (to its module's version) has the module of packages that are at the version already: nothing of them will
-    change, and unattended upgrades take libraries along and may leave a built module behind."""
+    """Whether each kernel (to its module's version) has the module of packages that are at the version already: nothing of them
+    will change, and unattended upgrades take libraries along and may leave a built module behind."""
     behind = [f"{release} has {version or 'none'}" for release, version in modules.items() if version != goal]
     if not behind:
         return ()
