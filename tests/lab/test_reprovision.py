@@ -29,6 +29,8 @@ from tests.lab.upgrades import INSTALLED, LOADED, PORTS, Pair, run, wait_for
 pytestmark = pytest.mark.timeout(7200)
 
 READY = "serving"
+#: The engine's home in its container.
+HOME = "/root"
 #: What replicas `a` mount as their home's cache: code that was compiled for a driver, and a model.
 CACHES = "/var/cache/engine"
 COMPILED = f"{CACHES}/vllm/torch_compile_cache/0123456789"
@@ -42,7 +44,7 @@ def machines(request: pytest.FixtureRequest, profile: str, tmp_path_factory: pyt
     made = sites.fresh_hosts(request, profile, "reprovision", 2)
     hosts = []
     a, b = site.replicas()
-    wanted = [{**a, "mounts": [f"{CACHES}:/root/.cache"]}, {**b, "binding": ["shm"]}]
+    wanted = [{**a, "mounts": [f"{CACHES}:{HOME}/.cache"]}, {**b, "binding": ["shm"]}]
     for one in made:
         hosts += yaml.safe_load(one.fleet(wanted).read_text())["hosts"]
     fleet = tmp_path_factory.mktemp("fleet") / "fleet.yaml"
