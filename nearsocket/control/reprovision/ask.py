@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import time
 from collections.abc import Callable
@@ -33,7 +34,7 @@ _BEGINNING = b'{"schema": "nearsocket.reprovision/'
 _PAUSE_S = 2.0
 #: A host that answers for so long in the old boot, behind an order whose answer was cut, never got it.
 _AGAIN_S = 60.0
-#: Seconds to wait for who works on the host; who only reads does not wait.
+#: Seconds to wait for who works on the host.
 WAIT_S = 60.0
 #: How an exec ends that a shutdown takes along.
 _CUT = (Trouble.ANSWER, Trouble.UNREACHABLE, Trouble.TIMEOUT, Trouble.SSH, Trouble.KILLED)
@@ -81,7 +82,7 @@ def reboot(
     boot id counts. Raises HostLost where there is none in `limit_s` seconds, Busy, NearsocketError, TransportError.
     """
     look = _as(order, Action.STATUS)
-    first = step(place, look)
+    first = step(place, dataclasses.replace(look, lock_wait_s=WAIT_S))
     before = first.boot_id
     if before is None:
         raise NearsocketError(f"expected the host to tell which boot it is in, found: {first.error or 'no boot id'}", first.hint)

@@ -191,12 +191,13 @@ class Reprovision(Job[Upgrade]):
             return Done(None, notes=tuple(notes), error=error.message, hint=error.hint, lost=True)
         except Busy as error:
             hint = f"{error.hint}; then --resume"
-            return Done(now, notes=tuple(notes), error=error.message, hint=hint, lost=touched)
+            return Done(now, notes=tuple(notes), error=error.message, hint=hint, lost=touched, touched=touched)
         except TransportError as error:
             hint = f"{error.hint}; the step there ends by itself: --resume goes on with what it came to"
             return Done(None, notes=tuple(notes), error=error.message, hint=hint, lost=True)
         except NearsocketError as error:
-            if forward and not reached and state is not None and (state.started or state.measured):
+            serving = state is not None and not state.back and bool(state.started or state.measured)
+            if forward and not reached and serving:
                 return ends.serves(ready, now, self.to, error, notes)
             touched = touched or (isinstance(error, Failed) and error.touched)
             return ends.failed(ready, now, error.message, touched, notes, error.hint)

@@ -41,8 +41,7 @@ class Steps:
 
     def take(self, action: Action, **more: Any) -> Answer:
         """One step. Raises Failed where the host says why not, Busy, TransportError."""
-        wait_s = 0.0 if action in (Action.STATUS, Action.PREFLIGHT) else ask.WAIT_S
-        answer = ask.step(self.place, dataclasses.replace(self.order, action=action, lock_wait_s=wait_s, **more))
+        answer = ask.step(self.place, dataclasses.replace(self.order, action=action, lock_wait_s=ask.WAIT_S, **more))
         if answer.error is not None:
             raise Failed(answer.error, answer.hint, answer.touched)
         return answer

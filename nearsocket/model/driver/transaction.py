@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -103,6 +104,25 @@ def make(family: Family, target: str, offers: Mapping[str, Sequence[str]]) -> Tr
         if name in offers or name == package.name
     )
     return Transaction(tuple(sorted(wanted.items())), along, missing)
+
+
+def with_parts(wanted: Transaction, simulation: Simulation) -> Transaction:
+    """The same, with the parts that apt brings by itself named too (those with the version in their name).
+
+    Where it breaks half-way, apt goes on only with words that close every dependency themselves.
+    """
+    parts = {name: new for name, (_, new) in simulation.installs.items() if families.comes_along(name)}
+    return dataclasses.replace(wanted, wanted=tuple(sorted({**parts, **dict(wanted.wanted)}.items())))
+
+
+def away(here: Iterable[Package], kept: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:
+    """Removals that close a transaction which broke half-way, as words for apt: of `others` what is installed and not `kept`.
+
+    Where one branch's packages took the place of some of another's, apt does not replace the rest by itself.
+    """
+    gone = set(others) - set(kept)
+    installed = {package.name for package in here}
+    return tuple(f"{name}-" for name in sorted(gone & installed) if not names.has_version(name) and not names.goes_along(name))
 
 
 def modules(simulation: Simulation, target: str) -> tuple[str, ...]:

@@ -28,9 +28,8 @@ _APT = (
     *("apt-get", "-q", "-y", "-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"),
     *("-o", f"DPkg::Lock::Timeout={_LOCK_S}", "-o", "Dpkg::Use-Pty=0"),
 )
-#: A way back goes down, members are held, and a transaction that broke half-way left dependencies open, which apt refuses to touch
-#: otherwise; what else would change by that is judged from a simulation before.
-_LEAVE = ("--fix-broken", "--allow-change-held-packages", "--allow-downgrades")
+#: A way back goes down, and members are held; what else would change by that is judged from a simulation before.
+_LEAVE = ("--allow-change-held-packages", "--allow-downgrades")
 #: Which line of many to show, the most telling first.
 _TELLING = (
     re.compile(r"^.*No space left on device.*$", re.MULTILINE),
@@ -97,7 +96,7 @@ class Apt:
 
     def fetch(self, words: Sequence[str]) -> Output:
         """Fetch the transaction's packages into our folder, install nothing. Raises OSError, CommandTimeout."""
-        return self._change(["--download-only", "--allow-change-held-packages"], words, FETCH_S)
+        return self._change(["--download-only", *_LEAVE], words, FETCH_S)
 
     def install(self, words: Sequence[str]) -> Output:
         """The one transaction. Raises OSError, CommandTimeout."""

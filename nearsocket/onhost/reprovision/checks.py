@@ -55,6 +55,7 @@ def look(tree: Tree, apt: Apt, to: str, disturb: bool) -> Found:
     built = tuple(package.name for package in mine.prebuilt) if already else wanted.along
     if simulation is not None:
         built = transaction.modules(simulation, to)
+        wanted = transaction.with_parts(wanted, simulation)
     looks += preflight.kernels(mine, releases, facts.headers(tree, releases), facts.compiler(), built)
     if already:
         looks += preflight.on_disk(transaction.upstream(to), {name: facts.modinfo(tree, name, apt.run) for name in releases})

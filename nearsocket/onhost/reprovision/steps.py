@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Optional
 
 from nearsocket.model.driver import family, transaction
@@ -91,13 +91,21 @@ def upgrade(work: Work) -> Answer:
         work.apt.mend()
         mine = family.of(work.apt.installed())
     if mine.version != goal or mine.split or mine.half:
-        words = _words(work, state)
+        words = forward_words(work, state)
         _judge(work, state, words, mine)
         changing.change(work.apt, dataclasses.replace(state, to=goal), words)
     else:
         changing.hold_again(work.apt, state)
     changing.modules(work.tree, work.apt, goal)
     return Answer(Action.UPGRADE, kept.write(work.tree, state.at(Phase.UPGRADED)), touched=True)
+
+
+def forward_words(work: Work, state: State) -> tuple[str, ...]:
+    """What apt is given to go on to the new driver, from wherever an earlier try left the packages. Raises NearsocketError."""
+    words, here = _words(work, state), work.apt.installed()
+    if _has(here, state.packages):
+        return words  # not begun yet
+    return (*words, *transaction.away(here, [word.partition("=")[0] for word in words], state.packages))
 
 
 def _words(work: Work, state: State) -> tuple[str, ...]:
@@ -121,20 +129,27 @@ def _judge(work: Work, state: State, words: tuple[str, ...], mine: Family) -> No
         raise NearsocketError(f"expected apt to change the driver's packages alone, found: {wrong}", "apt-get -s install shows it")
 
 
+def _has(here: Iterable[Package], packages: Mapping[str, str]) -> bool:
+    """Whether all of these are installed whole, at these versions."""
+    return packages.items() <= {package.name: package.version for package in here if package.status[1:2] == "i"}.items()
+
+
 def _way_back(work: Work, state: State, mine: Family) -> tuple[str, ...]:
     """What apt is given to go back; nothing where the packages never changed. Raises NearsocketError where there is no way back:
 
     then nothing is written, and the host can still go forward.
     """
-    if mine.version == state.frm and not mine.half and not mine.split:
+    if mine.version == state.frm and not mine.half and not mine.split and _has(work.apt.installed(), state.packages):
         return ()
     if not state.packages:
         raise NearsocketError(
             f"expected the packages of {state.frm} to go back to, found that the upgrade was not made here",
             "mend what failed, then go on forward: --resume",
         )
+    brought = tuple(word.partition("=")[0] for word in state.words)
+    ours = (*state.packages, *brought)  # what a broken transaction brought goes again
     words = changing.previous_words(work.tree, state.packages)
-    ours = (*state.packages, *(word.partition("=")[0] for word in state.words))  # what a broken transaction brought goes again
+    words = (*words, *transaction.away(work.apt.installed(), state.packages, brought))
     wrong = checks.refused(work.apt, Transaction(tuple(sorted(state.packages.items()))), mine, words, ours)
     if wrong:
         raise NearsocketError(

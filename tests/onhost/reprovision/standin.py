@@ -1,9 +1,9 @@
 """A stand-in for apt, dpkg, dkms, modinfo, the RAM disk's tools and systemd, over one machine whose state is a file.
 
 It answers in the real tools' words and codes: a transaction is all or nothing until dpkg fails in it (what was unpacked by then
-waits for its dependencies, and apt touches nothing without --fix-broken), the newer module is the one that does not build, an
-upgrade lifts a hold (dpkg's selection becomes `install`), a hold that nobody allowed to change refuses, DKMS ends with 10. A boot
-takes the module that its kernel has, forgets /run, and starts what is linked into it unless the unit's conditions say no. A
+waits for its dependencies, and apt goes on only with words that close them all), the newer module is the one that does not build,
+an upgrade lifts a hold (dpkg's selection becomes `install`), a hold that nobody allowed to change refuses, DKMS ends with 10. A
+boot takes the module that its kernel has, forgets /run, and starts what is linked into it unless the unit's conditions say no. A
 container sees the GPUs that its words ask for. Its state outlives a program that dies.
 """
 
@@ -204,7 +204,7 @@ class Machine(Tools):
             elif version not in now["repo"].get(name, []):
                 return Output(100, f"E: Version '{version}' for '{name}' was not found\n", "")
             wanted[name] = version
-        if self._open() and "--fix-broken" not in words:
+        if self._open() and {name for name, _ in self._packages()} - set(wanted):
             said = "You might want to run 'apt --fix-broken install'.\nThe following packages have unmet dependencies:\n"
             return Output(100, said + "E: Unmet dependencies. Try 'apt --fix-broken install'.\n", "")
         known = now["packages"]
@@ -214,6 +214,9 @@ class Machine(Tools):
         if "lock" in faults:
             said = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 4242 (unattended-upgr)\n"
             return Output(100, said + "E: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend)\n", "")
+        down = [n for n, v in changed.items() if v.startswith(OLD) and known.get(n, {}).get("version", "") > v]
+        if down and "--allow-downgrades" not in words:
+            return Output(100, "E: Packages were downgraded and -y was used without --allow-downgrades.\n", "")
         if "--download-only" in words:
             assert archives is not None
             if "var-full" in faults:
@@ -239,9 +242,6 @@ class Machine(Tools):
 
     def _installed(self, changed: dict[str, str], words: list[str]) -> Output:
         faults = self.state["faults"]
-        down = [n for n, v in changed.items() if v.startswith(OLD) and self.state["packages"].get(n, {}).get("version", "") > v]
-        if down and "--allow-downgrades" not in words:
-            return Output(100, "E: Packages were downgraded and -y was used without --allow-downgrades.\n", "")
         for number, (name, version) in enumerate(changed.items()):
             if "usr-full" in faults and number:
                 for unpacked in list(changed)[:number]:
