@@ -181,7 +181,7 @@ class Reprovision(Job[Upgrade]):
                 notes.append("replicas were started before the client was gone: all-reduces were measured then, if at all")
                 measured = proven.state.measured
             elif forward:
-                found = measuring.compared(place, ready.work.before, ready.work.frm, self.timeout_s, self.disturb)
+                found = measuring.compared(place, ready.work.before, ready.work.frm, self.timeout_s, self.disturb, self.pause)
                 notes += found.notes
                 measured = found.good
             unknown = self.accept_unknown or not forward
