@@ -206,7 +206,7 @@ def test_a_module_that_does_not_build_is_found_by_building_it_aside(lab_state: P
     machine = record.machines[0]
     host = LabHost(record, machine)
     equip(record, machine)
-    host.sh(f"{ALONE}; {DKMS}", timeout_s=900)
+    host.sh(f"{ALONE}; ln -s {TOOLKIT} /usr/bin/nvidia-ctk; {DKMS}", timeout_s=900)
     fleet = tmp_path / "fleet.yaml"
     fleet.write_text(site.write_fleet(record, machine, "example.org/none@sha256:" + "1" * 64, []).read_text())
     pair = Pair([Site(host, "")], fleet)
