@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Optional
 
 from nearsocket.model.driver.preflight import Grade, Look
+from nearsocket.model.driver.transaction import Transaction
 from nearsocket.model.host import Package
 from nearsocket.model.text import one_line
 from nearsocket.model.verdicts.reading import listed
@@ -25,7 +26,7 @@ _BUILD_S = 1800.0
 _SILENT = ("sh", "-c", 'exec "$@" >/dev/null', "sh")
 _APT_CACHE = "/var/cache/apt/archives"
 #: Which packages have DKMS's sources: Debian's and NVIDIA's, and Ubuntu's.
-_WITH_SOURCES = ("*dkms*.deb", "nvidia-kernel-source-*.deb")
+_WITH_SOURCES = re.compile(r".*dkms|nvidia-kernel-source-")
 _SOURCES = re.compile(r"(nvidia[a-z0-9-]*?)-(\d{3,}\.\d+(?:\.\d+)?)\Z")
 _FAULT = re.compile(r"^.*(?:\berror\b|Error! |No space left).*$", re.IGNORECASE | re.MULTILINE)
 
@@ -44,7 +45,7 @@ def rehearse(tree: Tree, apt: Apt, found: Found, to: str) -> tuple[Look, ...]:
     looks = [Look("fetch", Grade.OK, f"{len(list(tree.at(kept.NEXT).glob('*.deb')))} packages")]
     looks.append(_way_back(tree, apt, (*found.family.members, *found.family.prebuilt)))
     if found.family.dkms is not None:
-        looks.append(_trial(tree, apt, facts.kernels(found.host), to))
+        looks.append(_trial(tree, apt, facts.kernels(found.host), to, found.wanted))
     return tuple(looks)
 
 
@@ -92,12 +93,11 @@ def _whole(apt: Apt, archive: Path) -> bool:
     return apt.run([*_SILENT, "dpkg-deb", "--fsys-tarfile", str(archive)], apts.FETCH_S).code == 0
 
 
-def _trial(tree: Tree, apt: Apt, releases: Sequence[str], to: str) -> Look:
+def _trial(tree: Tree, apt: Apt, releases: Sequence[str], to: str, wanted: Transaction) -> Look:
     """Build the new module for every kernel that may boot, in a tree of our own, at the lowest priority."""
     trial = kept.folder(tree, kept.TRIAL)
     try:
-        coming = tree.at(kept.NEXT)
-        for archive in sorted({found for pattern in _WITH_SOURCES for found in coming.glob(pattern)}):
+        for archive in _with_sources(tree, apt, wanted):
             apt.run(["dpkg-deb", "-x", str(archive), str(trial)], apts.FETCH_S)
         named = _sources(trial, to)
         if named is None:
@@ -110,6 +110,19 @@ def _trial(tree: Tree, apt: Apt, releases: Sequence[str], to: str) -> Look:
         return Look("trial build", Grade.OK, f"the module of {named[1]} builds for {listed(releases)}")
     finally:
         disk.remove_tree(trial)
+
+
+def _with_sources(tree: Tree, apt: Apt, wanted: Transaction) -> tuple[Path, ...]:
+    """The archives that may have them. A repository in a folder of this machine (NVIDIA's local one is) is used where it lies by
+    `apt-get --download-only`, and copied by `apt-get download`."""
+    into = tree.at(kept.NEXT)
+    found: list[Path] = []
+    for name, version in wanted.wanted:
+        if _WITH_SOURCES.match(name):
+            if not apts.archives(into, name, version):
+                apt.download(f"{name}={version}", str(into))
+            found += apts.archives(into, name, version)
+    return tuple(found)
 
 
 def _sources(trial: Path, to: str) -> Optional[tuple[str, str]]:

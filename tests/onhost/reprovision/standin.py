@@ -221,7 +221,7 @@ class Machine(Tools):
             assert archives is not None
             if "var-full" in faults:
                 return Output(100, "E: Write error - write (28: No space left on device)\n", "")
-            for name, version in changed.items():
+            for name, version in () if "local-repository" in faults else changed.items():
                 (archives / f"{name}_{version}_amd64.deb").write_text(version)
             return Output(0, "Download complete and in download only mode\n", "")
         held = [name for name in changed if now["packages"].get(name, {}).get("held")]

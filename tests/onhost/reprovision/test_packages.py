@@ -116,3 +116,13 @@ def test_a_second_architecture_stays_in_a_name_and_the_first_is_dropped() -> Non
     apt = Apt("", Repository())
     assert [package.name for package in apt.installed()] == [COMPUTE, SECOND, "libcuda1"]
     assert apt.holds() == {SECOND, "libc6"}
+
+
+def test_sources_of_a_repository_in_a_folder_of_the_machine_are_tried_too(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """apt copies nothing of it where it only downloads (seen on the lab with apt 3.0)."""
+    site.by_dkms(monkeypatch)
+    site.machine.fault("local-repository")
+    looks = {look.check: str(look) for look in site.good(Action.REHEARSE).looks}
+    assert looks["trial build"] == f"trial build: the module of {NEW} builds for {KERNEL}"
+    site.machine.fault("local-repository", "dkms-fails")
+    assert [look.check for look in site.do(Action.REHEARSE).stops] == ["trial build"]
