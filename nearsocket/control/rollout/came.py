@@ -45,6 +45,12 @@ def _noted(host: HostReport, came: Came) -> HostReport:
     return dataclasses.replace(host, notes=(note, *host.notes)) if note else host
 
 
+def with_look(host: HostReport, looked: Looked) -> HostReport:
+    """With what was noted before anything was changed anywhere: what could not be tried then is not tried again at its turn."""
+    noted = looked.ready.notes if looked.ready else ()
+    return dataclasses.replace(host, notes=tuple(dict.fromkeys((*noted, *host.notes))))
+
+
 def _without(name: str, came: Came) -> HostReport:
     looked = came.looked.get(name)
     stage = came.stages.get(name)

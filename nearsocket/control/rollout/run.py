@@ -15,7 +15,7 @@ from typing import Any
 from nearsocket.control import workers
 from nearsocket.control.rollout import beating, beside, earlier, record, thisrun
 from nearsocket.control.rollout.beside import Beside
-from nearsocket.control.rollout.came import Came, known, report
+from nearsocket.control.rollout.came import Came, known, report, with_look
 from nearsocket.control.rollout.connect import lines
 from nearsocket.control.rollout.host import Course, turn
 from nearsocket.control.rollout.job import Job, Place
@@ -194,8 +194,8 @@ def _batch(
         for _, found in answers:
             if places[0].children.closed:
                 return  # an interrupt: what it looks like now is not what it comes to
-            came.reports[found.name] = found
-            yield found
+            came.reports[found.name] = with_look(found, came.looked[found.name])
+            yield came.reports[found.name]
 
 
 def _close(targets: Sequence[Target], course: Course, came: Came, children: Children, manner: Manner) -> None:

@@ -52,6 +52,15 @@ def test_every_host_is_rehearsed_before_anything_is_stopped_on_any(fleet: Fleet)
         assert not {"prepare", "upgrade", "reboot"} & set(fleet.lines[name].asked)
 
 
+def test_what_the_rehearsal_could_not_try_is_in_the_report_of_a_host_that_was_upgraded(fleet: Fleet) -> None:
+    site = fleet.site("r1")
+    site.machine.change(repo={name: [v for v in versions if NEW in v] for name, versions in site.machine.state["repo"].items()})
+    report = fleet.go()
+    assert fleet.ends(report) == [End.VERIFIED, End.VERIFIED]
+    assert sum("no way back" in note for note in report.hosts[0].notes) == 1
+    assert not [note for note in report.hosts[1].notes if "no way back" in note]
+
+
 def test_a_check_changes_nothing_and_says_what_would_be_done(fleet: Fleet) -> None:
     report = fleet.go(check=True)
     assert (fleet.ends(report), report.exit_code) == ([End.PENDING, End.PENDING], 4)
