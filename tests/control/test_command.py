@@ -36,7 +36,7 @@ def run(*args: object) -> int:
 
 @pytest.fixture
 def fleet(server: Server, tmp_path: Path) -> Callable[..., Path]:
-    """Writes a fleet file of hosts that are all the one server."""
+    """Writes a fleet file of hosts that are all the one server, each told apart by an empty file of SSH's own."""
 
     def write(*names: str, **more: Any) -> Path:
         ssh = server.ssh()
@@ -44,10 +44,14 @@ def fleet(server: Server, tmp_path: Path) -> Callable[..., Path]:
             "user": ssh.user,
             "port": ssh.port,
             "ssh_key": ssh.key,
-            "ssh_config_file": "/dev/null",
             "ssh_known_hosts_file": ssh.known_hosts_file,
         }
-        whole = {"defaults": reach, "hosts": [{"name": name, "address": "127.0.0.1"} for name in names], **more}
+        hosts = []
+        for name in names:
+            config = tmp_path / f"{name}.ssh"
+            config.touch()
+            hosts.append({"name": name, "address": "127.0.0.1", "ssh_config_file": str(config)})
+        whole = {"defaults": reach, "hosts": hosts, **more}
         path = tmp_path / "fleet.yaml"
         path.write_text(yaml.safe_dump(whole))
         return path
