@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +12,10 @@ from typing import Any
 import pytest
 
 from lab.shapes import SHAPES
-from lab.standins.gpu import describe, nvidia_ctk, packages
+from lab.standins.gpu import describe, nvidia_ctk
 from lab.standins.gpu.packages import NEWER, VERSION
 from nearsocket.model.driver import sight
+from tests.standins.libraries import built
 
 SHAPE = SHAPES["gpus"]
 MODULE = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Release Build\n"
@@ -110,13 +110,7 @@ def test_the_toolkit_refuses_without_a_module_and_words_that_it_does_not_know(ma
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("no gcc here to build the stand-in library with")
-    out = tmp_path_factory.mktemp("cuda") / "libcuda.so.1"
-    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f'-DSTANDIN_VERSION="{VERSION}"']
-    source = Path(packages.__file__).parent / "cuda.c"
-    subprocess.run(["gcc", *flags, "-o", str(out), str(source)], check=True)
-    return out
+    return built("cuda.c", tmp_path_factory.mktemp("cuda") / "libcuda.so.1")
 
 
 def counted(environ: dict[str, str], library: Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as xml
@@ -22,6 +21,7 @@ from lab.standins import equip
 from lab.standins.engine.sglang import gpus as engine_gpus
 from lab.standins.gpu import describe, packages
 from nearsocket.model.parsers import topology
+from tests.standins.libraries import built
 
 FOLDER = Path(packages.__file__).parent
 SHAPE = SHAPES["gpus"]
@@ -39,12 +39,7 @@ print(json.dumps({"status": source.status.value, "reason": source.reason, "data"
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("no gcc here to build the stand-in library with")
-    out = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
-    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f'-DSTANDIN_VERSION="{packages.VERSION}"']
-    subprocess.run(["gcc", *flags, "-o", str(out), str(FOLDER / "nvml.c")], check=True)
-    return out
+    return built("nvml.c", tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1")
 
 
 @pytest.fixture

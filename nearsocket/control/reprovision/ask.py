@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import time
 from collections.abc import Callable
@@ -82,13 +81,13 @@ def reboot(
     boot id counts. Raises HostLost where there is none in `limit_s` seconds, Busy, NearsocketError, TransportError.
     """
     look = _as(order, Action.STATUS)
-    first = step(place, dataclasses.replace(look, lock_wait_s=WAIT_S))
+    first = step(place, _as(order, Action.STATUS, WAIT_S))
     before = first.boot_id
     if before is None:
         raise NearsocketError(f"expected the host to tell which boot it is in, found: {first.error or 'no boot id'}", first.hint)
     cut = False
     try:
-        told = step(place, _as(order, Action.REBOOT))
+        told = step(place, _as(order, Action.REBOOT, WAIT_S))
     except TransportError as error:
         if error.trouble not in _CUT:
             raise
@@ -115,7 +114,7 @@ def reboot(
         if cut and clock() >= again:
             again = clock() + _AGAIN_S
             with contextlib.suppress(Busy, TransportError):
-                step(place, _as(order, Action.REBOOT))
+                step(place, _as(order, Action.REBOOT, WAIT_S))
     raise HostLost(
         f"expected the host to come back from its reboot within {limit_s:g} s, found: {one_line(last, 200)}",
         "look at its console; once it is back, --resume goes on",
@@ -129,5 +128,5 @@ def _let_go(place: Place) -> None:
         close()
 
 
-def _as(order: Order, action: Action) -> Order:
-    return Order(action, order.id, order.by, order.to, lock_wait_s=WAIT_S if action is Action.REBOOT else 0.0)
+def _as(order: Order, action: Action, wait_s: float = 0.0) -> Order:
+    return Order(action, order.id, order.by, order.to, lock_wait_s=wait_s)

@@ -41,10 +41,3 @@ def serves(ready: Ready[Any], now: str | None, to: str, wrong: NearsocketError, 
 def stays(problem: str, to: str) -> str:
     """The problem, and why it takes the driver `to` nowhere."""
     return f"{problem}; the driver {to} is proven (versions, GPUs, all-reduces of that replica), so it stays"
-
-
-def failed(
-    ready: Ready[Any], now: str | None, message: str, touched: bool, notes: Sequence[str] = (), hint: str | None = None
-) -> Done:
-    """A failure that takes the host back where it was `touched`."""
-    return Done(now, ready.changes, tuple(notes), error=message, hint=hint, touched=touched)

@@ -152,7 +152,8 @@ class Reprovision(Job[Upgrade]):
         said = f"it was on the way back to {state.frm}, and is there now"
         if judged.problem is not None:
             said = f"{said}, NOT PROVEN: {judged.problem}"
-        return ends.failed(ready, done.now, said, False, (*done.notes, *judged.notes), "--resume tries the upgrade again")
+        notes = (*done.notes, *judged.notes)
+        return Done(done.now, ready.changes, notes, error=said, hint="--resume tries the upgrade again", touched=False)
 
     def roll_back(self, place: Place, ready: Ready[Upgrade], progress: Progress) -> Done:
         """The packages before, a reboot, the same proofs, the replicas."""
@@ -200,7 +201,7 @@ class Reprovision(Job[Upgrade]):
             if forward and not reached and serving:
                 return ends.serves(ready, now, self.to, error, notes)
             touched = touched or (isinstance(error, Failed) and error.touched)
-            return ends.failed(ready, now, error.message, touched, notes, error.hint)
+            return Done(now, ready.changes, tuple(notes), error=error.message, hint=error.hint, touched=touched)
         return ends.up(ready, now, self.to, started, notes, forward)
 
     def _step(self, place: Place, action: Action, id: str) -> Answer:

@@ -43,7 +43,7 @@ def _locked(order: Order, tree: Tree, systemctl: Systemctl, apt: Apt) -> Answer:
         with held:
             state, notes = _state(order, tree)
             if order.action not in _READ:  # nobody else is at work: a leave to start is a killed step's
-                kept.take_leave(tree)
+                kept.end_leaves(tree)
             try:
                 answer = STEPS[order.action](Work(order, tree, apt, systemctl, state))
                 return dataclasses.replace(answer, notes=(*notes, *answer.notes))

@@ -103,7 +103,7 @@ def let_start(tree: Tree, replica: str) -> Iterator[None]:
         disk.remove(marker)
 
 
-def take_leave(tree: Tree) -> None:
+def end_leaves(tree: Tree) -> None:
     """No replica that is held may start, until `let_start` says so again. Raises OSError."""
     for replica in held(tree):
         disk.remove(tree.at(places.let_start(replica)))
