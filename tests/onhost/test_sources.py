@@ -112,10 +112,13 @@ def test_dpkg_s_packages_and_holds_are_read(root: Path, tools: Path) -> None:
         r"nvidia-driver-595\t595.45.04-1\thi \n",
         r"libnccl2\t2.30.7-1\tii \n",
         r"linux-image-amd64\t6\trc \n",
+        r"nvlsm\t2025.06.5-1\tii \n",
+        r"libnvoptix1:amd64\t595.45.04-1\tii \n",
     )
     commands(tools, dpkg_query=f"printf '{''.join(lines)}'")
     assert packages.packages(Context(root)).text == (
-        "libnccl2\t2.30.7-1\tii\nlinux-image-amd64\t6\trc\nnvidia-driver-595\t595.45.04-1\thi\n"
+        "libnccl2\t2.30.7-1\tii\nlibnvoptix1:amd64\t595.45.04-1\tii\nlinux-image-amd64\t6\trc\n"
+        "nvidia-driver-595\t595.45.04-1\thi\nnvlsm\t2025.06.5-1\tii\n"
     )
     assert packages.holds(Context(root)).text == "nvidia-driver-595\n"
 

@@ -265,7 +265,9 @@ def test_updates_are_kept_from_what_gpus_depend_on_where_that_is_asked_for_and_t
     assert "apt.conf.d/nearsocket" not in generation.manifest.reapply
     written = text(generation, "apt.conf.d/nearsocket")
     words = re.findall(r'"([^"]+)";', written)
-    for name in ("nvidia-driver-580-server", "libnvidia-compute-580", "linux-image-6.8.0-87-generic", "docker-ce", "containerd.io"):
+    parts = ("nvidia-driver-580-server", "libnvidia-compute-580", "libnvoptix1", "libnvcuvid1", "xserver-xorg-video-nvidia-580")
+    along = ("nvlink5-580", "nvlsm", "linux-objects-nvidia-580-6.8.0-87-generic", "linux-signatures-nvidia-6.8.0-87-generic")
+    for name in (*parts, *along, "nvidia-container-toolkit", "linux-image-6.8.0-87-generic", "docker-ce", "containerd.io"):
         assert any(re.match(word, name) for word in words), name
     for name in ("openssh-server", "libc6", "linux-libc-dev"):
         assert not any(re.match(word, name) for word in words), name

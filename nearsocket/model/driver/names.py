@@ -11,11 +11,14 @@ from typing import Optional
 
 #: What 32-bit programs need beside the driver: the one second architecture that NVIDIA makes libraries for.
 COMPANION = ":i386"
-#: Packages that may carry the driver's version. Debian: its package index. Ubuntu, NVIDIA: public documentation, not run.
-_CARRIER = re.compile(
-    r"(nvidia-|libnvidia-|libcuda1\b|libcudadebugger|libnvcuvid|libnvoptix|cuda-drivers|firmware-nvidia-|xserver-xorg-video-nvidia"
-    r"|libnvsdm|libxnvctrl|nvlink5|lib(gl|gl1|glx|egl|gles|gles1|gles2)-nvidia)"
+#: How names begin that may carry the driver's version. Debian: its package index. Ubuntu, NVIDIA: public documentation, not run.
+BEGINNINGS = (
+    *("nvidia-", "libnvidia-", "libcuda1", "libcudadebugger", "libnvcuvid", "libnvoptix", "libnvsdm", "cuda-drivers"),
+    *("firmware-nvidia-", "xserver-xorg-video-nvidia", "libxnvctrl", "nvlink5"),
+    *("libgl-nvidia", "libgl1-nvidia", "libglx-nvidia", "libegl-nvidia", "libgles-nvidia", "libgles1-nvidia", "libgles2-nvidia"),
 )
+#: How names begin of what else goes with the driver: the distribution's built modules and their parts, NVLink 5's subnet manager.
+COMPANIONS = ("linux-modules-nvidia-", "linux-objects-nvidia-", "linux-signatures-nvidia-", "nvlsm")
 #: NVIDIA's names with a life of their own: toolkit, CUDA's libraries, switches that pin a branch, and Debian's helpers.
 _STRANGER = re.compile(
     r"((lib)?nvidia-container|nvidia-docker"
@@ -48,7 +51,7 @@ def plain(name: str) -> str:
 
 def carries(name: str) -> bool:
     """Whether a package of that name may carry the driver's version."""
-    return bool(_CARRIER.match(name) and not _STRANGER.match(name) and not _PREBUILT.match(name))
+    return bool(name.startswith(BEGINNINGS) and not _STRANGER.match(name) and not _PREBUILT.match(name))
 
 
 def is_prebuilt(name: str) -> bool:

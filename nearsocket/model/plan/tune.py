@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
 
+from nearsocket.model.driver import names
 from nearsocket.model.host import Host
 from nearsocket.model.plan.values import Decision, Refusal
 from nearsocket.model.settings import TuneSettings
@@ -25,7 +26,8 @@ BLACKLIST = "blacklist"
 UPDATES_REASON = "a driver, kernel or container runtime that upgrades by itself takes the GPUs from what starts next"
 #: What unattended-upgrades leaves alone then: regular expressions at the beginning of a name.
 KEPT_BACK = (
-    *("nvidia-", "libnvidia-", "libcuda1", "cuda-drivers", "firmware-nvidia-"),
+    *names.BEGINNINGS,
+    *names.COMPANIONS,
     *("linux-image-", "linux-headers-", "linux-modules-", "linux-generic", "linux-image$"),
     *("docker", "containerd", "runc", "podman"),
 )

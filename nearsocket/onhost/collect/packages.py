@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from nearsocket.model.driver import names
 from nearsocket.model.snapshot import Source
 from nearsocket.onhost.collect import command, redact
 from nearsocket.onhost.collect.files import Context, absent, ok, ok_text, read_files, text_or_none
@@ -31,8 +32,12 @@ def _all(context: Context) -> str:
 
 def packages(context: Context) -> Source:
     """The packages that matter here."""
-    lines = [line.rstrip() for line in _all(context).splitlines() if _NAMES.search(line.partition("\t")[0])]
+    lines = [line.rstrip() for line in _all(context).splitlines() if _matters(line.partition("\t")[0])]
     return ok_text("".join(f"{line}\n" for line in sorted(lines)))
+
+
+def _matters(name: str) -> bool:
+    return bool(_NAMES.search(name)) or name.startswith((*names.BEGINNINGS, *names.COMPANIONS))
 
 
 def holds(context: Context) -> Source:
