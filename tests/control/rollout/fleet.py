@@ -53,6 +53,17 @@ class Lost(BaseException):
     """The client is gone: SIGKILL."""
 
 
+def parsed(stdin: bytes) -> tuple[str, list[str], bytes]:
+    """What a host is asked for: its name in the logs, the action with its arguments, and what the action reads."""
+    head, _, rest = stdin[stdin.index(program.MARKER) :].partition(b"\n")
+    parts, at = [], 0
+    for size in map(int, head.split()[1:]):
+        parts.append(rest[at : at + size])
+        at += size
+    words = parts[1].decode().split("\0")
+    return DRY if words[0] == "apply" and order.from_json(parts[3].decode()).dry else words[0], words, parts[3]
+
+
 @dataclass
 class Host(Transport):
     """One stand-in host. `lose`: at which action the client is lost, and whether the host did it first; `down`: nobody answers."""
@@ -91,13 +102,7 @@ class Host(Transport):
         return {unit[len("nearsocket-sglang-") : -len(".service")]: one["id"] for unit, one in running.items() if "sglang" in unit}
 
     def run(self, command: str, stdin: bytes, timeout_s: float, children: Any) -> Answer:
-        head, _, rest = stdin[stdin.index(program.MARKER) :].partition(b"\n")
-        parts, at = [], 0
-        for size in map(int, head.split()[1:]):
-            parts.append(rest[at : at + size])
-            at += size
-        words = parts[1].decode().split("\0")
-        what = DRY if words[0] == "apply" and order.from_json(parts[3].decode()).dry else words[0]
+        what, words, given = parsed(stdin)
         if what not in (BEAT, SEEN):
             self.log.append(what)
             self.fleet_log.append(f"{self.name} {what}")
@@ -109,7 +114,7 @@ class Host(Transport):
         if what in self.broken:
             raise TransportError(Trouble.ANSWER, self.broken.pop(what), "look at it")
         try:
-            said = self._do(words, parts[3])
+            said = self._do(words, given)
         except NearsocketError as error:  # the program's line and its code, as `answer` makes of it
             raise TransportError(Trouble.PROGRAM, f"expected the program to run, found: {error.message}", "see it") from None
         if self.lose and self.lose[0] == what:
