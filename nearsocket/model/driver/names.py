@@ -18,7 +18,7 @@ BEGINNINGS = (
     *("libgl-nvidia", "libgl1-nvidia", "libglx-nvidia", "libegl-nvidia", "libgles-nvidia", "libgles1-nvidia", "libgles2-nvidia"),
 )
 #: How names begin of what else goes with the driver: the distribution's built modules and their parts, NVLink 5's subnet manager.
-COMPANIONS = ("linux-modules-nvidia-", "linux-objects-nvidia-", "linux-signatures-nvidia-", "nvlsm")
+BESIDE = ("linux-modules-nvidia-", "linux-objects-nvidia-", "linux-signatures-nvidia-", "nvlsm")
 #: NVIDIA's names with a life of their own: toolkit, CUDA's libraries, switches that pin a branch, and Debian's helpers.
 _STRANGER = re.compile(
     r"((lib)?nvidia-container|nvidia-docker"

@@ -27,7 +27,7 @@ UPDATES_REASON = "a driver, kernel or container runtime that upgrades by itself 
 #: What unattended-upgrades leaves alone then: regular expressions at the beginning of a name.
 KEPT_BACK = (
     *names.BEGINNINGS,
-    *names.COMPANIONS,
+    *names.BESIDE,
     *("linux-image-", "linux-headers-", "linux-modules-", "linux-generic", "linux-image$"),
     *("docker", "containerd", "runc", "podman"),
 )

@@ -37,7 +37,7 @@ def packages(context: Context) -> Source:
 
 
 def _matters(name: str) -> bool:
-    return bool(_NAMES.search(name)) or name.startswith((*names.BEGINNINGS, *names.COMPANIONS))
+    return bool(_NAMES.search(name)) or name.startswith((*names.BEGINNINGS, *names.BESIDE))
 
 
 def holds(context: Context) -> Source:

@@ -11,7 +11,6 @@ import os
 import sys
 from pathlib import Path
 
-from nearsocket.control import program
 from nearsocket.model.driver import orders
 from nearsocket.model.snapshot import Snapshot
 from nearsocket.onhost.apply import beat, progress
@@ -20,6 +19,7 @@ from nearsocket.onhost.apply.tree import Tree
 from nearsocket.onhost.collect import command
 from nearsocket.onhost.reprovision import entry, facts, kept, stopping
 from nearsocket.onhost.reprovision.apt import Apt
+from tests.control.sent import taken_apart
 from tests.onhost.reprovision.standin import Machine
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -32,14 +32,8 @@ def shell(folder: Path) -> str:
 
 def main(folder: Path) -> int:
     """One command of ssh."""
-    given = sys.stdin.buffer.read()
-    head, _, rest = given[given.index(program.MARKER) :].partition(b"\n")
-    parts, at = [], 0
-    for size in map(int, head.split()[1:]):
-        parts.append(rest[at : at + size])
-        at += size
-    words = parts[1].decode().split("\0")
-    sys.stdout.buffer.write(answer(folder, words, parts[3]))
+    words, given = taken_apart(sys.stdin.buffer.read())
+    sys.stdout.buffer.write(answer(folder, words, given))
     return 0
 
 

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from nearsocket import paths
-from nearsocket.control import program
 from nearsocket.control.converge import Leave
 from nearsocket.control.firstlook import FirstLook
 from nearsocket.control.rollout import run
@@ -38,6 +37,7 @@ from nearsocket.onhost.apply import beat, entry, progress
 from nearsocket.onhost.apply.run import apply, installed
 from nearsocket.onhost.apply.systemctl import Systemctl
 from nearsocket.onhost.apply.tree import Tree
+from tests.control.sent import taken_apart
 from tests.onhost.apply.fake import FakeSystem
 from tests.plan.hosts import asked, four_on_one_socket, replica
 
@@ -55,13 +55,8 @@ class Lost(BaseException):
 
 def parsed(stdin: bytes) -> tuple[str, list[str], bytes]:
     """What a host is asked for: its name in the logs, the action with its arguments, and what the action reads."""
-    head, _, rest = stdin[stdin.index(program.MARKER) :].partition(b"\n")
-    parts, at = [], 0
-    for size in map(int, head.split()[1:]):
-        parts.append(rest[at : at + size])
-        at += size
-    words = parts[1].decode().split("\0")
-    return DRY if words[0] == "apply" and order.from_json(parts[3].decode()).dry else words[0], words, parts[3]
+    words, given = taken_apart(stdin)
+    return DRY if words[0] == "apply" and order.from_json(given.decode()).dry else words[0], words, given
 
 
 @dataclass
